@@ -1,0 +1,94 @@
+//! [`Acl`]: who may touch the nodes that the library makes.
+
+/// The access list that every node made through a client gets.
+///
+/// Set it with [`ClientBuilder::acl`](crate::ClientBuilder::acl). Defaults to [`Acl::open`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Acl(pub(crate) Vec<AclEntry>);
+
+/// One line of an [`Acl`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct AclEntry {
+    pub(crate) scheme: String,
+    pub(crate) id: String,
+    pub(crate) permissions: Permissions,
+}
+
+/// What an [`Acl`] entry allows; combine with `|`.
+///
+/// A lock needs all of [`READ`](Self::READ), [`CREATE`](Self::CREATE) and
+/// [`DELETE`](Self::DELETE) on its folder for everybody who takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Permissions(pub(crate) u32);
+
+impl Permissions {
+    /// Read the data and list the children.
+    pub const READ: Self = Self(1);
+    /// Set the data.
+    pub const WRITE: Self = Self(2);
+    /// Create children.
+    pub const CREATE: Self = Self(4);
+    /// Delete children.
+    pub const DELETE: Self = Self(8);
+    /// Set the access list.
+    pub const ADMIN: Self = Self(16);
+    /// Everything.
+    pub const ALL: Self = Self(31);
+}
+
+impl std::ops::BitOr for Permissions {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl Acl {
+    /// Anybody may do anything (ZooKeeper's `world:anyone`).
+    #[must_use]
+    pub fn open() -> Self {
+        Self::entry("world", "anyone", Permissions::ALL)
+    }
+
+    /// Only those with the credentials of this client (see
+    /// [`ClientBuilder::auth`](crate::ClientBuilder::auth)) may do anything.
+    #[must_use]
+    pub fn creator_all() -> Self {
+        Self::entry("auth", "", Permissions::ALL)
+    }
+
+    /// A list of one entry; add more with [`and`](Self::and). `id` is what the scheme takes: for
+    /// `digest` it is `user:base64(sha1(user:password))`, for `ip` an address or network.
+    #[must_use]
+    pub fn entry(
+        scheme: impl Into<String>,
+        id: impl Into<String>,
+        permissions: Permissions,
+    ) -> Self {
+        Self(vec![AclEntry {
+            scheme: scheme.into(),
+            id: id.into(),
+            permissions,
+        }])
+    }
+
+    /// Adds the entries of `other`.
+    ///
+    /// ```
+    /// use zklock::{Acl, Permissions};
+    ///
+    /// let ours = Acl::creator_all().and(Acl::entry("world", "anyone", Permissions::READ));
+    /// # let _ = ours;
+    /// ```
+    #[must_use]
+    pub fn and(mut self, other: Self) -> Self {
+        self.0.extend(other.0);
+        self
+    }
+}
+
+impl Default for Acl {
+    fn default() -> Self {
+        Self::open()
+    }
+}

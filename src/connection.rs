@@ -1,0 +1,48 @@
+//! [`ConnectionState`] and [`ConnectionEvent`]: what a client knows about its session.
+
+use std::fmt;
+
+/// How a client stands with ZooKeeper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectionState {
+    /// No session stands: none was made yet, or the last one was lost and the next is being made.
+    Connecting,
+    /// The session stands and its server answers.
+    Connected,
+    /// The server does not answer. The session may live; locks are [suspect](crate::LockState).
+    Suspended,
+    /// The client was closed.
+    Closed,
+}
+
+/// A change of a client's connection, from [`Client::events`](crate::Client::events).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectionEvent {
+    /// A new session stands.
+    Connected {
+        /// ZooKeeper's number of the session, as its logs and `cons` show it (in hexadecimal).
+        session_id: i64,
+    },
+    /// Contact was lost; the session may still be there.
+    Suspended,
+    /// Contact is back, and the session is the same: nothing was lost.
+    Reconnected,
+    /// The session is over, or could be as far as this process can know. Every lock is lost.
+    Lost,
+    /// The client was closed. Nothing comes after this.
+    Closed,
+}
+
+impl fmt::Display for ConnectionEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Connected { session_id } => write!(f, "connected, session 0x{session_id:x}"),
+            Self::Suspended => f.write_str("suspended"),
+            Self::Reconnected => f.write_str("reconnected"),
+            Self::Lost => f.write_str("session lost"),
+            Self::Closed => f.write_str("closed"),
+        }
+    }
+}

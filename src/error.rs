@@ -1,0 +1,232 @@
+//! [`Error`]: one opaque type for everything that can go wrong, with predicates.
+
+use std::fmt;
+
+/// The result of zklock's operations.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation failed.
+///
+/// The text says what happened, where, and what to do about it; the predicates are for programs
+/// that decide. An error is one word wide, so that `Result<MutexGuard>` stays small.
+pub struct Error(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: Kind,
+    /// What was being done, and on which path or host.
+    context: Option<String>,
+    source: Option<Box<dyn std::error::Error + Send + Sync>>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum Kind {
+    #[error("the deadline passed before the lock was acquired")]
+    Timeout,
+    #[error("the wait was cancelled")]
+    Cancelled,
+    #[error("the client is closed")]
+    Closed,
+    #[error("this client belongs to the parent process; connect a new one in the forked child")]
+    Forked,
+    #[error("the ZooKeeper session was lost, and everything it held with it")]
+    SessionLost,
+    #[error("the lock was lost: its node was removed by somebody else")]
+    Removed,
+    #[error("no connection to ZooKeeper")]
+    ConnectionLoss,
+    #[error("could not connect to ZooKeeper")]
+    ConnectFailed,
+    #[error("ZooKeeper refused access (NoAuth); check the node's ACL and the client's auth")]
+    NoAuth,
+    #[error("ZooKeeper refused the credentials (AuthFailed)")]
+    AuthFailed,
+    #[error("ZooKeeper refused the ACL (InvalidACL); creator-all needs an auth")]
+    InvalidAcl,
+    #[error("this wait could never end")]
+    WouldDeadlock,
+    #[error("invalid argument")]
+    Invalid,
+    #[error("ZooKeeper refused the request")]
+    Refused,
+}
+
+impl Error {
+    fn new(kind: Kind) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            context: None,
+            source: None,
+        }))
+    }
+
+    fn said(kind: Kind, context: impl Into<String>) -> Self {
+        Self::new(kind).context(context)
+    }
+
+    /// Says where it happened. The innermost place is kept.
+    pub(crate) fn context(mut self, context: impl Into<String>) -> Self {
+        self.0.context.get_or_insert_with(|| context.into());
+        self
+    }
+
+    pub(crate) fn source(
+        mut self,
+        source: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    pub(crate) fn timeout() -> Self {
+        Self::new(Kind::Timeout)
+    }
+    pub(crate) fn cancelled() -> Self {
+        Self::new(Kind::Cancelled)
+    }
+    pub(crate) fn closed() -> Self {
+        Self::new(Kind::Closed)
+    }
+    pub(crate) fn forked() -> Self {
+        Self::new(Kind::Forked)
+    }
+    pub(crate) fn session_lost() -> Self {
+        Self::new(Kind::SessionLost)
+    }
+    pub(crate) fn removed(path: impl fmt::Display) -> Self {
+        Self::said(Kind::Removed, path.to_string())
+    }
+    pub(crate) fn connection_loss(context: impl Into<String>) -> Self {
+        Self::said(Kind::ConnectionLoss, context)
+    }
+    pub(crate) fn connect_failed(context: impl Into<String>) -> Self {
+        Self::said(Kind::ConnectFailed, context)
+    }
+    pub(crate) fn no_auth() -> Self {
+        Self::new(Kind::NoAuth)
+    }
+    pub(crate) fn auth_failed(context: impl Into<String>) -> Self {
+        Self::said(Kind::AuthFailed, context)
+    }
+    pub(crate) fn invalid_acl() -> Self {
+        Self::new(Kind::InvalidAcl)
+    }
+    #[expect(dead_code, reason = "the recipes that can deadlock by design use it")]
+    pub(crate) fn would_deadlock(context: impl Into<String>) -> Self {
+        Self::said(Kind::WouldDeadlock, context)
+    }
+    pub(crate) fn invalid(context: impl Into<String>) -> Self {
+        Self::said(Kind::Invalid, context)
+    }
+    pub(crate) fn refused(context: impl Into<String>) -> Self {
+        Self::said(Kind::Refused, context)
+    }
+
+    /// The deadline passed first. Nothing was left behind in ZooKeeper.
+    #[must_use]
+    pub fn is_timeout(&self) -> bool {
+        self.0.kind == Kind::Timeout
+    }
+
+    /// A [`CancelToken`](crate::CancelToken) ended the wait. Nothing was left behind.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.kind == Kind::Cancelled
+    }
+
+    /// The client was closed, before or during the call.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.0.kind == Kind::Closed
+    }
+
+    /// The client was made in a parent of this process.
+    #[must_use]
+    pub fn is_forked(&self) -> bool {
+        self.0.kind == Kind::Forked
+    }
+
+    /// The session ended, or could have ended as far as this process can know, so the lock may be
+    /// somebody else's by now.
+    #[must_use]
+    pub fn is_session_lost(&self) -> bool {
+        self.0.kind == Kind::SessionLost
+    }
+
+    /// The lock is not ours any more: the session was lost, or somebody removed our node.
+    #[must_use]
+    pub fn is_lock_lost(&self) -> bool {
+        matches!(self.0.kind, Kind::SessionLost | Kind::Removed)
+    }
+
+    /// ZooKeeper could not be reached, or not be reached in time; what was asked for may or may
+    /// not have been done.
+    #[must_use]
+    pub fn is_connection_loss(&self) -> bool {
+        matches!(self.0.kind, Kind::ConnectionLoss | Kind::ConnectFailed)
+    }
+
+    /// An ACL forbids us, or our credentials were refused.
+    #[must_use]
+    pub fn is_no_auth(&self) -> bool {
+        matches!(
+            self.0.kind,
+            Kind::NoAuth | Kind::AuthFailed | Kind::InvalidAcl
+        )
+    }
+
+    /// Waiting would have meant waiting for oneself.
+    #[must_use]
+    pub fn is_would_deadlock(&self) -> bool {
+        self.0.kind == Kind::WouldDeadlock
+    }
+
+    /// A path, name, size or setting is not possible. Nothing was sent to ZooKeeper.
+    #[must_use]
+    pub fn is_invalid(&self) -> bool {
+        self.0.kind == Kind::Invalid
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0.kind)?;
+        if let Some(context) = &self.0.context {
+            write!(f, ": {context}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Error({:?}, \"{self}\")", self.0.kind)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0
+            .source
+            .as_deref()
+            .map(|source| source as &(dyn std::error::Error + 'static))
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn is_one_word_wide() {
+        assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn says_what_and_where() {
+        let error = Error::no_auth().context("/locks/a");
+        assert!(error.is_no_auth());
+        assert!(error.to_string().ends_with(": /locks/a"), "{error}");
+        assert!(error.context("outer").to_string().ends_with(": /locks/a"));
+    }
+}

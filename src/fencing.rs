@@ -1,0 +1,38 @@
+//! [`FencingToken`]: what lets a store refuse a holder that is late.
+
+use std::fmt;
+
+/// A number that grows from one holder of a lock to the next.
+///
+/// Holding a lock is not proof that nobody else acts: a process can be stopped for longer than its
+/// session lives and go on as if nothing had happened. Send the token along with each write, and
+/// have the store refuse a token smaller than the largest it has seen; then a late holder can do
+/// no harm. (Martin Kleppmann, *How to do distributed locking*, 2016.)
+///
+/// The token is the transaction number (`czxid`) with which ZooKeeper created the holder's node.
+/// For one path it rises with each holder, over all processes, also after the lock's folder was
+/// deleted and made anew. It is equal only between sections that one process ran one after another
+/// within one tenure (see [local hand-off](crate::MutexBuilder::local_hand_off)): these exclude each
+/// other inside the process. It starts anew only if the whole ensemble is set up anew.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct FencingToken(pub(crate) u64);
+
+impl FencingToken {
+    /// The token as a number, for stores that compare numbers.
+    #[must_use]
+    pub fn as_u64(self) -> u64 {
+        self.0
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

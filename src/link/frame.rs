@@ -1,0 +1,396 @@
+//! The bytes on the wire: pure.
+//!
+//! A frame is a length of four bytes and as many bytes more. The first frame each way is the
+//! handshake, which has no header. After it a request begins with `xid, opcode`, a reply with
+//! `xid, zxid, err`. All numbers are big-endian. (ZooKeeper's `zookeeper.jute`.)
+
+use std::io::{self, Read};
+use std::ops::Range;
+use std::time::Duration;
+
+pub(super) const OP_PING: i32 = 11;
+pub(super) const OP_AUTH: i32 = 100;
+pub(super) const OP_CLOSE: i32 = -11;
+
+pub(super) const XID_WATCH: i32 = -1;
+pub(super) const XID_PING: i32 = -2;
+pub(super) const XID_AUTH: i32 = -4;
+
+pub(super) const OK: i32 = 0;
+pub(super) const ERR_CONNECTION_LOSS: i32 = -4;
+pub(super) const ERR_MARSHALLING: i32 = -5;
+pub(super) const ERR_UNIMPLEMENTED: i32 = -6;
+pub(super) const ERR_BAD_ARGUMENTS: i32 = -8;
+pub(super) const ERR_SESSION_EXPIRED: i32 = -112;
+pub(super) const ERR_SESSION_MOVED: i32 = -118;
+
+/// The server drops the connection of a client that sends more (`jute.maxbuffer`).
+pub(super) const MAX_REQUEST_BYTES: usize = 0xf_ffff;
+/// What we keep in memory of one reply: the names of some 300,000 contenders.
+pub(super) const MAX_REPLY_BYTES: usize = 16 << 20;
+
+const LENGTH_BYTES: usize = 4;
+pub(super) const REQUEST_HEADER_BYTES: usize = 8;
+pub(super) const REPLY_HEADER_BYTES: usize = 16;
+/// Read at once.
+const CHUNK_BYTES: usize = 64 << 10;
+
+/// Four bytes at `at`, which the caller knows to be there.
+fn int(bytes: &[u8], at: usize) -> i32 {
+    i32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn long(bytes: &[u8], at: usize) -> i64 {
+    i64::from_be_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// A frame with the length before it.
+fn framed(write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+    let mut frame = vec![0; LENGTH_BYTES];
+    write(&mut frame);
+    let length = i32::try_from(frame.len() - LENGTH_BYTES).expect("small frames only");
+    frame[..LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
+    frame
+}
+
+fn put_buffer(frame: &mut Vec<u8>, bytes: &[u8]) {
+    let length = i32::try_from(bytes.len()).expect("small buffers only");
+    frame.extend(length.to_be_bytes());
+    frame.extend(bytes);
+}
+
+/// What a client says first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ConnectRequest {
+    pub(super) last_zxid_seen: i64,
+    pub(super) timeout_ms: i32,
+    pub(super) session_id: i64,
+    pub(super) password: Vec<u8>,
+}
+
+impl ConnectRequest {
+    pub(super) fn to_frame(&self) -> Vec<u8> {
+        framed(|frame| {
+            frame.extend(0_i32.to_be_bytes());
+            frame.extend(self.last_zxid_seen.to_be_bytes());
+            frame.extend(self.timeout_ms.to_be_bytes());
+            frame.extend(self.session_id.to_be_bytes());
+            put_buffer(frame, &self.password);
+            frame.push(0); // not content with a read-only server
+        })
+    }
+
+    /// Reads the body of a frame. What follows the password is not looked at.
+    pub(super) fn parse(body: &[u8]) -> Option<Self> {
+        const FIXED: usize = 4 + 8 + 4 + 8;
+        if body.len() < FIXED + 4 {
+            return None;
+        }
+        Some(Self {
+            last_zxid_seen: long(body, 4),
+            timeout_ms: int(body, 12),
+            session_id: long(body, 16),
+            password: buffer(&body[FIXED..])?.to_vec(),
+        })
+    }
+}
+
+/// What a server says first. A timeout of 0 says that the session has expired.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct ConnectResponse {
+    pub(super) timeout_ms: i32,
+    pub(super) session_id: i64,
+    pub(super) password: Vec<u8>,
+}
+
+impl ConnectResponse {
+    pub(super) fn to_frame(&self) -> Vec<u8> {
+        framed(|frame| {
+            frame.extend(0_i32.to_be_bytes());
+            frame.extend(self.timeout_ms.to_be_bytes());
+            frame.extend(self.session_id.to_be_bytes());
+            put_buffer(frame, &self.password);
+            frame.push(0);
+        })
+    }
+
+    pub(super) fn parse(body: &[u8]) -> Option<Self> {
+        const FIXED: usize = 4 + 4 + 8;
+        if body.len() < FIXED + 4 {
+            return None;
+        }
+        Some(Self {
+            timeout_ms: int(body, 4),
+            session_id: long(body, 8),
+            password: buffer(&body[FIXED..])?.to_vec(),
+        })
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        Duration::from_millis(u64::try_from(self.timeout_ms).unwrap_or(0))
+    }
+}
+
+fn buffer(bytes: &[u8]) -> Option<&[u8]> {
+    // A null buffer has the length -1.
+    let length = usize::try_from(int(bytes, 0)).unwrap_or(0);
+    bytes.get(4..4 + length)
+}
+
+/// A request without a body.
+pub(super) fn request(xid: i32, opcode: i32) -> Vec<u8> {
+    framed(|frame| {
+        frame.extend(xid.to_be_bytes());
+        frame.extend(opcode.to_be_bytes());
+    })
+}
+
+pub(super) fn auth_request(scheme: &str, credentials: &[u8]) -> Vec<u8> {
+    framed(|frame| {
+        frame.extend(XID_AUTH.to_be_bytes());
+        frame.extend(OP_AUTH.to_be_bytes());
+        frame.extend(0_i32.to_be_bytes());
+        put_buffer(frame, scheme.as_bytes());
+        put_buffer(frame, credentials);
+    })
+}
+
+/// A reply without a body.
+pub(super) fn reply(xid: i32, err: i32) -> Vec<u8> {
+    framed(|frame| {
+        frame.extend(xid.to_be_bytes());
+        frame.extend(0_i64.to_be_bytes());
+        frame.extend(err.to_be_bytes());
+    })
+}
+
+/// The header of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RequestHeader {
+    pub(super) xid: i32,
+    pub(super) opcode: i32,
+}
+
+/// The header of a reply.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ReplyHeader {
+    pub(super) xid: i32,
+    pub(super) zxid: i64,
+    pub(super) err: i32,
+}
+
+/// A frame in a [`FrameBuffer`], with its length before it.
+pub(super) struct Frame<'a>(&'a mut [u8]);
+
+impl Frame<'_> {
+    pub(super) fn bytes(&self) -> &[u8] {
+        self.0
+    }
+
+    pub(super) fn body(&self) -> &[u8] {
+        &self.0[LENGTH_BYTES..]
+    }
+
+    pub(super) fn request_header(&self) -> RequestHeader {
+        RequestHeader {
+            xid: int(self.body(), 0),
+            opcode: int(self.body(), 4),
+        }
+    }
+
+    pub(super) fn reply_header(&self) -> ReplyHeader {
+        ReplyHeader {
+            xid: int(self.body(), 0),
+            zxid: long(self.body(), 4),
+            err: int(self.body(), 12),
+        }
+    }
+
+    pub(super) fn set_xid(&mut self, xid: i32) {
+        self.0[LENGTH_BYTES..LENGTH_BYTES + 4].copy_from_slice(&xid.to_be_bytes());
+    }
+}
+
+/// What stands next in a [`FrameBuffer`].
+pub(super) enum Next<'a> {
+    Frame(Frame<'a>),
+    /// A frame over the limit: its first bytes, as many as a header has. The rest is left out.
+    TooLong(Frame<'a>),
+    /// Not yet there as a whole.
+    Incomplete,
+    /// Not a frame: the connection cannot be understood any more.
+    Malformed,
+}
+
+/// Cuts a stream of bytes into frames, in bounded memory.
+pub(super) struct FrameBuffer {
+    bytes: Vec<u8>,
+    filled: Range<usize>,
+    /// The shortest frame, as long as a header.
+    least: usize,
+    most: usize,
+    /// Bytes of a frame over the limit that are still to come and to be left out.
+    skip: usize,
+}
+
+impl FrameBuffer {
+    pub(super) fn new(least: usize, most: usize) -> Self {
+        Self {
+            bytes: vec![0; CHUNK_BYTES],
+            filled: 0..0,
+            least,
+            most,
+            skip: 0,
+        }
+    }
+
+    /// Reads once. `Ok(0)` is the end of the stream.
+    pub(super) fn fill(&mut self, stream: &mut impl Read) -> io::Result<usize> {
+        if self.filled.is_empty() {
+            self.filled = 0..0;
+            // Memory that one large frame needed is given back.
+            if self.bytes.len() > CHUNK_BYTES {
+                self.bytes = vec![0; CHUNK_BYTES];
+            }
+        } else if self.bytes.len() - self.filled.end < CHUNK_BYTES / 2 {
+            self.bytes.copy_within(self.filled.clone(), 0);
+            self.filled = 0..self.filled.len();
+            if self.bytes.len() - self.filled.end < CHUNK_BYTES / 2 {
+                self.bytes.resize(self.bytes.len() * 2, 0);
+            }
+        }
+        let read = stream.read(&mut self.bytes[self.filled.end..])?;
+        self.filled.end += read;
+        Ok(read)
+    }
+
+    pub(super) fn next(&mut self) -> Next<'_> {
+        let skipped = self.skip.min(self.filled.len());
+        self.skip -= skipped;
+        self.filled.start += skipped;
+        let available = self.filled.len();
+        if self.skip > 0 || available < LENGTH_BYTES {
+            return Next::Incomplete;
+        }
+        let start = self.filled.start;
+        let Ok(length) = usize::try_from(int(&self.bytes, start)) else {
+            return Next::Malformed;
+        };
+        if length < self.least {
+            return Next::Malformed;
+        }
+        let too_long = length > self.most;
+        let wanted = LENGTH_BYTES + if too_long { self.least } else { length };
+        if available < wanted {
+            return Next::Incomplete;
+        }
+        self.filled.start += wanted;
+        let frame = Frame(&mut self.bytes[start..start + wanted]);
+        if too_long {
+            self.skip = length - self.least;
+            Next::TooLong(frame)
+        } else {
+            Next::Frame(frame)
+        }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn handshakes_round_trip() {
+        let request = ConnectRequest {
+            last_zxid_seen: 5,
+            timeout_ms: 10_000,
+            session_id: -7,
+            password: vec![1; 16],
+        };
+        assert_eq!(
+            ConnectRequest::parse(&request.to_frame()[4..]),
+            Some(request)
+        );
+        let response = ConnectResponse {
+            timeout_ms: 4000,
+            session_id: 9,
+            password: vec![2; 16],
+        };
+        let frame = response.to_frame();
+        // Old servers leave out the last byte, readOnly.
+        for body in [&frame[4..], &frame[4..frame.len() - 1]] {
+            assert!(ConnectResponse::parse(body).is_some_and(|read| read == response));
+        }
+        for short in 0..20 {
+            assert!(ConnectResponse::parse(&frame[4..4 + short]).is_none());
+            assert!(ConnectRequest::parse(&frame[4..4 + short]).is_none());
+        }
+    }
+
+    #[test]
+    fn a_password_longer_than_its_frame_is_refused() {
+        let mut frame = ConnectResponse {
+            timeout_ms: 1,
+            session_id: 1,
+            password: vec![0; 16],
+        }
+        .to_frame();
+        frame[20..24].copy_from_slice(&i32::MAX.to_be_bytes());
+        assert!(ConnectResponse::parse(&frame[4..]).is_none());
+    }
+
+    /// However the bytes are cut, the same frames come out.
+    #[test]
+    fn frames_come_out_whole() {
+        let mut stream = Vec::new();
+        for xid in 1..=5 {
+            stream.extend(reply(xid, -xid));
+        }
+        for step in 1..stream.len() {
+            let mut buffer = FrameBuffer::new(REPLY_HEADER_BYTES, MAX_REPLY_BYTES);
+            let mut seen = Vec::new();
+            for mut part in stream.chunks(step) {
+                buffer.fill(&mut part).expect("memory");
+                while let Next::Frame(frame) = buffer.next() {
+                    seen.push(frame.reply_header().xid);
+                }
+            }
+            assert_eq!(seen, [1, 2, 3, 4, 5], "in steps of {step}");
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_left_out_without_being_kept() {
+        let most = 100;
+        let long = framed(|frame| {
+            frame.extend(reply(7, 0).split_off(4));
+            frame.resize(300_000, 0);
+        });
+        let stream: Vec<u8> = [reply(6, 0), long, reply(8, 0)].concat();
+        let mut buffer = FrameBuffer::new(REPLY_HEADER_BYTES, most);
+        let mut seen = Vec::new();
+        let mut rest = stream.as_slice();
+        while buffer.fill(&mut rest).expect("memory") > 0 {
+            loop {
+                match buffer.next() {
+                    Next::Frame(frame) => seen.push((frame.reply_header().xid, true)),
+                    Next::TooLong(frame) => seen.push((frame.reply_header().xid, false)),
+                    Next::Incomplete => break,
+                    Next::Malformed => panic!("well-formed"),
+                }
+            }
+        }
+        assert_eq!(seen, [(6, true), (7, false), (8, true)]);
+        assert_eq!(buffer.bytes.len(), CHUNK_BYTES);
+    }
+
+    #[test]
+    fn nonsense_is_recognised() {
+        for length in [-1, 0, 15] {
+            let mut bytes = &i32::to_be_bytes(length)[..];
+            let mut buffer = FrameBuffer::new(REPLY_HEADER_BYTES, MAX_REPLY_BYTES);
+            buffer.fill(&mut bytes).expect("memory");
+            assert!(matches!(buffer.next(), Next::Malformed), "{length}");
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! The loopback port that the crate comes to: open for one, and only for the one.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::frame::{ConnectRequest, ConnectResponse};
+use super::upstream;
+use super::wire::Wire;
+
+/// What a stranger who says nothing can cost.
+const PATIENCE: Duration = Duration::from_millis(200);
+/// A handshake has 45 bytes.
+const MAX_HANDSHAKE_BYTES: usize = 256;
+/// At least an hour: the crate pings after two thirds of what it was granted, and takes the
+/// session for dead when a reconnect finds the last ping older than all of it.
+const SHORTEST_SECRET_MS: u32 = 3_600_000;
+
+/// Listens for the crate.
+///
+/// Any process of the machine can connect to a loopback port, so the crate is given a secret to
+/// show: a random session timeout, which its first frame repeats. Whoever does not show it is
+/// dropped. As soon as one has, the port is closed for good: the crate never has to come again,
+/// because the link answers for a broken connection itself.
+pub(crate) struct Gate {
+    listener: TcpListener,
+    secret_ms: i32,
+    pub(super) wire: Arc<Wire>,
+}
+
+impl Gate {
+    pub(super) fn open(wire: Arc<Wire>) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
+        let range = u64::from(i32::MAX.unsigned_abs() - SHORTEST_SECRET_MS);
+        let secret = u64::from(SHORTEST_SECRET_MS) + random % range;
+        Ok(Self {
+            listener,
+            secret_ms: i32::try_from(secret).expect("below i32::MAX"),
+            wire,
+        })
+    }
+
+    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// What the crate is to be given as its session timeout.
+    pub(crate) fn secret_timeout(&self) -> Duration {
+        Duration::from_millis(u64::from(self.secret_ms.unsigned_abs()))
+    }
+
+    /// Lets the crate in, once it has begun to connect, and starts `zklock-up` on its stream.
+    pub(crate) fn admit(self, deadline: Instant) -> io::Result<()> {
+        let address = self.address()?;
+        let wire = Arc::clone(&self.wire);
+        wire.spawn("zklock-up", move |wire| {
+            if let Some(stream) = self.wait_for_secret(wire) {
+                // The port is closed before a byte is relayed.
+                let Self { listener, .. } = self;
+                drop(listener);
+                upstream::run(wire, stream);
+            }
+        })?;
+        let mut state = wire.state.lock();
+        while state.loopback.is_none() && !state.closing {
+            if wire.changed.wait_until(&mut state, deadline).timed_out() {
+                state.closing = true;
+                drop(state);
+                wire.changed.notify_all();
+                // Wakes the thread that accepts.
+                drop(TcpStream::connect(address));
+                return Err(io::Error::new(
+                    io::ErrorKind::TimedOut,
+                    "the zookeeper crate did not come to the port that was opened for it",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for_secret(&self, wire: &Wire) -> Option<TcpStream> {
+        while !wire.is_closing() {
+            let (stream, peer) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    log::warn!("the loopback port of the client: {error}");
+                    continue;
+                }
+            };
+            match self.check(&stream) {
+                Ok(()) => {
+                    let answers = stream.try_clone().ok()?;
+                    wire.state.lock().loopback = Some(answers);
+                    wire.changed.notify_all();
+                    return Some(stream);
+                }
+                Err(why) => {
+                    let _ = stream.shutdown(Shutdown::Both);
+                    log::warn!(
+                        "dropped a stranger from {peer} at the client's loopback port: {why}"
+                    );
+                }
+            }
+        }
+        None
+    }
+
+    /// Reads the handshake, checks the secret, and answers.
+    fn check(&self, mut stream: &TcpStream) -> io::Result<()> {
+        let refused = |why| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        let until = Instant::now() + PATIENCE;
+        let mut length = [0; 4];
+        read_until(stream, &mut length, until)?;
+        let length = usize::try_from(i32::from_be_bytes(length)).unwrap_or(usize::MAX);
+        if length > MAX_HANDSHAKE_BYTES {
+            return refused("its first frame is too long");
+        }
+        let mut body = vec![0; length];
+        read_until(stream, &mut body, until)?;
+        match ConnectRequest::parse(&body) {
+            Some(request) if request.timeout_ms == self.secret_ms => {}
+            _ => return refused("it does not know the secret"),
+        }
+        let (session_id, _) = uuid::Uuid::new_v4().as_u64_pair();
+        let granted = ConnectResponse {
+            timeout_ms: self.secret_ms,
+            session_id: i64::try_from(session_id >> 1).expect("63 bits"),
+            password: uuid::Uuid::new_v4().into_bytes().to_vec(),
+        };
+        stream.set_nodelay(true)?;
+        stream.write_all(&granted.to_frame())
+    }
+}
+
+fn read_until(mut stream: &TcpStream, mut bytes: &mut [u8], until: Instant) -> io::Result<()> {
+    while !bytes.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        stream.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        match stream.read(bytes)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => bytes = &mut bytes[read..],
+        }
+        if left.is_zero() && !bytes.is_empty() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,221 @@
+//! Our own end of the wire: keeps a session through trouble.
+//!
+//! The `zookeeper` crate cannot do that: no call of it is ever bounded, a busy handle closes
+//! itself at the first disconnect, credentials and watches do not survive a reconnect, sessions
+//! are swapped in silence, and only the first address of a name is ever dialled. All of this is
+//! about the *connection*, so the connection is ours: the crate talks to a loopback port inside
+//! this process, and the link carries its frames to the ensemble and back. It knows frames, not
+//! locks.
+//!
+//! ```text
+//!  callers -> crate --loopback--> zklock-up ----> server
+//!             crate <--loopback-- zklock-down <--'
+//! ```
+//!
+//! - **To the ensemble** it dials all addresses with time limits and back-off, shakes hands with
+//!   the true timeout, resumes the session elsewhere when a connection breaks, presents the
+//!   credentials before anything else, pings, and takes silence of two thirds of the timeout for
+//!   a broken connection.
+//! - **To the crate** it is a server that never goes away. When the connection to the ensemble
+//!   breaks, the link answers what was in flight with `ConnectionLoss`, and so what comes until
+//!   the session lets traffic through again ([`Link::open`]). The crate never reconnects, so none
+//!   of what it does wrong when it reconnects can happen, and the loopback port is closed as soon
+//!   as the crate has come in.
+//! - **To the session** it reports connections, breaks and ends, and keeps the [`Lease`].
+
+mod dial;
+mod downstream;
+mod frame;
+mod gate;
+mod hosts;
+mod lease;
+mod upstream;
+mod wire;
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(crate) use self::gate::Gate;
+pub(crate) use self::hosts::{ConnectString, HostPort};
+pub(crate) use self::lease::Epoch;
+use self::wire::Wire;
+
+/// Where and how to connect.
+#[derive(Debug)]
+pub(crate) struct LinkConfig {
+    pub(crate) hosts: Vec<HostPort>,
+    /// To ask for; the server may grant another.
+    pub(crate) session_timeout: Duration,
+    pub(crate) auth: Vec<AuthInfo>,
+    pub(crate) backoff: Backoff,
+}
+
+/// Pauses between rounds of dialling.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    pub(crate) initial: Duration,
+    pub(crate) max: Duration,
+}
+
+/// Credentials.
+pub(crate) struct AuthInfo {
+    pub(crate) scheme: String,
+    pub(crate) bytes: Vec<u8>,
+}
+
+impl fmt::Debug for AuthInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuthInfo")
+            .field("scheme", &self.scheme)
+            .field("bytes", &"(secret)")
+            .finish()
+    }
+}
+
+/// Hears what happens to the connection, on the link's threads: may only signal.
+pub(crate) trait LinkObserver: Send + Sync {
+    fn on_link(&self, event: LinkEvent);
+}
+
+/// What happens to the connection.
+#[derive(Debug)]
+pub(crate) enum LinkEvent {
+    /// A connection stands and the credentials were presented; traffic waits for [`Link::open`].
+    Connected { epoch: Arc<Epoch>, resumed: bool },
+    /// The connection broke. All that was in flight has been answered.
+    Suspended { epoch: Arc<Epoch> },
+    /// The session is over.
+    Expired { epoch: Arc<Epoch> },
+    /// One attempt at one server failed.
+    DialFailed(DialFailure),
+    /// A server refused the credentials; no other attempt is made.
+    AuthFailed { scheme: String },
+    /// The crate has gone, though nobody closed it.
+    Closed,
+}
+
+/// A failed attempt.
+#[derive(Debug)]
+pub(crate) struct DialFailure {
+    /// As the connect string has it.
+    pub(crate) host: String,
+    pub(crate) address: Option<SocketAddr>,
+    pub(crate) why: String,
+}
+
+impl fmt::Display for DialFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.address {
+            Some(address) if address.to_string() != self.host => {
+                write!(f, "{} ({address})", self.host)
+            }
+            _ => f.write_str(&self.host),
+        }
+    }
+}
+
+/// See the [module](self).
+pub(crate) struct Link {
+    wire: Arc<Wire>,
+}
+
+impl Link {
+    /// Begins to dial, and opens the port for the crate.
+    pub(crate) fn start(
+        config: LinkConfig,
+        observer: Arc<dyn LinkObserver>,
+    ) -> io::Result<(Self, Gate)> {
+        let wire = Wire::new(config, observer);
+        let gate = Gate::open(Arc::clone(&wire))?;
+        wire.spawn("zklock-down", downstream::run)?;
+        Ok((Self { wire }, gate))
+    }
+
+    /// Lets traffic through on the connection that was announced for `epoch`, if it still stands.
+    pub(crate) fn open(&self, epoch: &Epoch) {
+        let mut state = self.wire.state.lock();
+        let stands = state.server.as_ref();
+        if stands.is_some_and(|server| server.epoch.number() == epoch.number()) {
+            state.open = true;
+        }
+    }
+
+    /// Drops the connection of a session whose lease is over. It is not resumed.
+    pub(crate) fn abandon(&self, epoch: &Epoch) {
+        epoch.lease().seal();
+        let state = self.wire.state.lock();
+        if let Some(server) = &state.server
+            && server.epoch.number() == epoch.number()
+        {
+            server.cut();
+        }
+    }
+
+    /// Ends the session and the connection. What the crate still sends is answered with
+    /// `ConnectionLoss`, until it says good-bye itself. Takes `bound` at the most.
+    pub(crate) fn close(&self, bound: Duration) {
+        let deadline = Instant::now() + bound;
+        let server = {
+            let mut state = self.wire.state.lock();
+            state.closing = true;
+            state.open = false;
+            state.server.clone()
+        };
+        self.wire.changed.notify_all();
+        let Some(server) = server else {
+            return;
+        };
+        // On a connection that is stuck the lock is held by a write that is, too.
+        if let Some(writing) = server.writing.try_lock_until(deadline) {
+            let xid = self.wire.state.lock().close_session();
+            let farewell = frame::request(xid, frame::OP_CLOSE);
+            let sent = io::Write::write_all(&mut &server.stream, &farewell);
+            drop(writing);
+            let mut state = self.wire.state.lock();
+            while sent.is_ok() && !state.session_closed && state.server.is_some() {
+                if self
+                    .wire
+                    .changed
+                    .wait_until(&mut state, deadline)
+                    .timed_out()
+                {
+                    break;
+                }
+            }
+        }
+        server.cut();
+    }
+
+    /// Waits until the link's threads have ended, until `deadline` at most. Returns whether they
+    /// have.
+    pub(crate) fn wait_ended(&self, deadline: Instant) -> bool {
+        let mut state = self.wire.state.lock();
+        while state.threads > 0 {
+            if self
+                .wire
+                .changed
+                .wait_until(&mut state, deadline)
+                .timed_out()
+            {
+                return state.threads == 0;
+            }
+        }
+        true
+    }
+}
+
+impl Drop for Link {
+    /// For a link that never got its crate.
+    fn drop(&mut self) {
+        let mut state = self.wire.state.lock();
+        state.closing = true;
+        if let Some(server) = &state.server {
+            server.cut();
+        }
+        drop(state);
+        self.wire.changed.notify_all();
+    }
+}

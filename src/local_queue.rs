@@ -1,0 +1,802 @@
+//! The local queue: the threads of this process, first come first served. One of them goes to the
+//! global queue for all, and inside a tenure they hand the lock to each other.
+//!
+//! # Who may change what
+//!
+//! [`LocalQueue::state`] guards [`Local`]; nothing is called under it that blocks or calls back.
+//! `turn` says who is responsible for the lock in this process:
+//!
+//! | `turn`       | who                              | ends when                                   |
+//! |--------------|----------------------------------|---------------------------------------------|
+//! | `Free`       | nobody                           | a thread comes: it leads                     |
+//! | `Leading`    | the thread that holds a [`Lead`] | it wins (`Held`), or passes the lead on      |
+//! | `Held`       | the thread in `owner`            | it releases                                  |
+//! | `Between`    | the thread that released         | it has looked for others, or left the queue  |
+//! | `Idle`       | nobody; the tenure is kept       | a thread comes, another process does, or time|
+//!
+//! A thread that finds the turn taken adds a [`Seat`] to the queue and sleeps on it. Whoever ends
+//! a turn offers what comes next to the first seat, under `state`, and the seat takes it or has
+//! been left: one transition, under the seat's own lock, so that a thread at its deadline and the
+//! one who serves it agree on who was first.
+//!
+//! `owner` and `depth` are written by whoever makes a thread the holder, before that thread can
+//! see it, and from then on by that thread alone; other threads read `owner` only to find that it
+//! is not they.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+use crate::bound::Bound;
+use crate::cancel::CancelToken;
+use crate::contend::{Contest, News, Place, Won};
+use crate::error::{Error, Result};
+use crate::session::watches::{Disturbed, Wake};
+use crate::session::{LocalLock, Timed, Waiter};
+use crate::signal::{Signal, Wakes};
+use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use crate::sync::{self, Mutex};
+use crate::tenure::Tenure;
+
+/// How long a tenure may go on.
+#[derive(Clone, Debug)]
+pub(crate) struct Policy {
+    /// Local threads take turns inside a tenure.
+    pub(crate) hand_off: bool,
+    /// Turns more, once another process waits.
+    pub(crate) max_handoffs: Option<u32>,
+    /// Time more, once another process waits.
+    pub(crate) max_tenure: Option<Duration>,
+    /// How long an idle tenure is kept.
+    pub(crate) linger: Duration,
+}
+
+/// The threads of this process at one lock.
+pub(crate) struct LocalQueue {
+    pub(crate) contest: Contest,
+    policy: Policy,
+    /// The number of the thread that holds, 0 for none.
+    owner: AtomicU64,
+    /// How many guards the owner has.
+    depth: AtomicU32,
+    state: Mutex<Local>,
+    this: Weak<Self>,
+    key: u64,
+}
+
+struct Local {
+    turn: Turn,
+    queue: VecDeque<Arc<Seat>>,
+    /// A timer runs that will look at an idle tenure.
+    timed: bool,
+    closed: bool,
+}
+
+enum Turn {
+    Free,
+    Leading,
+    Held(Stint),
+    Between,
+    Idle { stint: Stint, since: Instant },
+}
+
+/// A tenure, and how far it has been used up.
+struct Stint {
+    tenure: Arc<Tenure>,
+    news: News,
+    /// Local hand-overs since others were, or may have been, known to wait.
+    handoffs: u32,
+    /// Since when.
+    company_since: Option<Instant>,
+}
+
+/// What the holder's release leads to.
+enum Next {
+    /// The lock is somebody's again, or idle.
+    Settled,
+    /// It must be known first whether others wait.
+    Look(Stint),
+    /// The tenure is over.
+    Leave(Stint),
+}
+
+/// One sleeping thread.
+struct Seat {
+    thread: u64,
+    signal: Arc<Signal>,
+    offer: Mutex<Offer>,
+}
+
+enum Offer {
+    Waiting,
+    /// The lock is yours.
+    Granted,
+    /// Go to the global queue, from this place.
+    Lead(Place),
+    Closed,
+    /// The thread has left.
+    Left,
+}
+
+impl Seat {
+    /// Gives the offer back if the thread has left.
+    fn offer(&self, offer: Offer) -> std::result::Result<(), Offer> {
+        let mut current = self.offer.lock();
+        if let Offer::Left = *current {
+            return Err(offer);
+        }
+        *current = offer;
+        drop(current);
+        self.signal.raise(Wakes::DONE);
+        Ok(())
+    }
+
+    /// What was offered, once.
+    fn take(&self) -> Option<Offer> {
+        let mut offer = self.offer.lock();
+        match *offer {
+            Offer::Waiting => None,
+            _ => Some(std::mem::replace(&mut *offer, Offer::Left)),
+        }
+    }
+
+    /// Leaves, unless something was offered before.
+    fn leave(&self) -> std::result::Result<(), Offer> {
+        match std::mem::replace(&mut *self.offer.lock(), Offer::Left) {
+            Offer::Waiting | Offer::Left => Ok(()),
+            offer => Err(offer),
+        }
+    }
+}
+
+/// The right and duty to stand in the global queue for all threads. Dropping it passes it on, with
+/// the place that was reached, to the next thread.
+struct Lead<'a> {
+    queue: &'a LocalQueue,
+    place: Place,
+    won: bool,
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        if !self.won {
+            let place = std::mem::take(&mut self.place);
+            self.queue.pass_on(place);
+        }
+    }
+}
+
+/// How a thread came out of the local queue.
+enum Entry<'a> {
+    Held,
+    Lead(Lead<'a>),
+}
+
+impl LocalQueue {
+    pub(crate) fn new(contest: Contest, policy: Policy) -> Arc<Self> {
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let lock: Weak<dyn LocalLock> = this.clone();
+            Self {
+                key: contest.session.add_lock(lock),
+                contest,
+                policy,
+                owner: AtomicU64::new(0),
+                depth: AtomicU32::new(0),
+                state: Mutex::new(Local {
+                    turn: Turn::Free,
+                    queue: VecDeque::new(),
+                    timed: false,
+                    closed: false,
+                }),
+                this: this.clone(),
+            }
+        })
+    }
+
+    /// Acquires, or says why not. Afterwards this thread holds once more than before.
+    #[inline]
+    pub(crate) fn acquire(&self, bound: &Bound, data: impl FnOnce() -> Arc<[u8]>) -> Result<()> {
+        self.contest.session.fork().refuse_child()?;
+        let me = thread_number();
+        if self.enter_again(me)? || self.take_idle(me) {
+            return Ok(());
+        }
+        self.acquire_slowly(me, bound, data)
+    }
+
+    /// Acquires if that needs no waiting.
+    #[inline]
+    pub(crate) fn try_acquire(&self, data: impl FnOnce() -> Arc<[u8]>) -> Result<bool> {
+        self.contest.session.fork().refuse_child()?;
+        let me = thread_number();
+        if self.enter_again(me)? || self.take_idle(me) {
+            return Ok(true);
+        }
+        self.try_slowly(me, data)
+    }
+
+    /// Re-entry: the owner is this thread, so nobody else writes `owner` or `depth` now.
+    #[inline]
+    fn enter_again(&self, me: u64) -> Result<bool> {
+        if self.owner.load(Ordering::Relaxed) != me {
+            return Ok(false);
+        }
+        let depth = self.depth.load(Ordering::Relaxed);
+        let deeper = depth.checked_add(1).ok_or_else(too_deep)?;
+        self.depth.store(deeper, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// The fast path of a lingering lock: nobody is about, and the tenure is good.
+    #[inline]
+    fn take_idle(&self, me: u64) -> bool {
+        if self.policy.linger.is_zero() {
+            return false;
+        }
+        let mut local = self.state.lock();
+        self.take_idle_locked(&mut local, me)
+    }
+
+    #[inline]
+    fn take_idle_locked(&self, local: &mut Local, me: u64) -> bool {
+        match &local.turn {
+            Turn::Idle { stint, .. } if stint.is_good(sync::now()) => {}
+            _ => return false,
+        }
+        let Turn::Idle { stint, .. } = std::mem::replace(&mut local.turn, Turn::Between) else {
+            unreachable!("looked at under the same lock");
+        };
+        local.turn = Turn::Held(stint);
+        self.make_owner(me);
+        true
+    }
+
+    fn make_owner(&self, thread: u64) {
+        self.depth.store(1, Ordering::Relaxed);
+        self.owner.store(thread, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn acquire_slowly(
+        &self,
+        me: u64,
+        bound: &Bound,
+        data: impl FnOnce() -> Arc<[u8]>,
+    ) -> Result<()> {
+        match self.come_to_turn(me, bound)? {
+            Entry::Held => Ok(()),
+            Entry::Lead(lead) => self.contend(lead, me, bound, &data()),
+        }
+    }
+
+    /// Waits until this thread holds, or leads.
+    fn come_to_turn(&self, me: u64, bound: &Bound) -> Result<Entry<'_>> {
+        let mut local = self.state.lock();
+        if local.closed {
+            return Err(Error::closed());
+        }
+        if self.take_idle_locked(&mut local, me) {
+            return Ok(Entry::Held);
+        }
+        if let Some(stint) = local.begin_lead() {
+            drop(local);
+            return self.lead_after(stint);
+        }
+        let seat = Arc::new(Seat {
+            thread: me,
+            signal: Arc::new(Signal::new()),
+            offer: Mutex::new(Offer::Waiting),
+        });
+        local.queue.push_back(Arc::clone(&seat));
+        drop(local);
+        self.wait_for_turn(&seat, bound)
+    }
+
+    /// This thread leads from now on; an idle tenure that is not good any more ends first.
+    fn lead_after(&self, stint: Option<Stint>) -> Result<Entry<'_>> {
+        let lead = self.lead(Place::Nowhere);
+        if let Some(stint) = stint
+            && let Err(error) = self.contest.leave(&stint.tenure, stint.news)
+        {
+            log::debug!("an idle tenure ended: {error}");
+        }
+        Ok(Entry::Lead(lead))
+    }
+
+    fn lead(&self, place: Place) -> Lead<'_> {
+        Lead {
+            queue: self,
+            place,
+            won: false,
+        }
+    }
+
+    fn wait_for_turn(&self, seat: &Arc<Seat>, bound: &Bound) -> Result<Entry<'_>> {
+        let cancel = bound.cancel.as_ref();
+        let _attached = cancel.map(|token| CancelToken::attach(token, &seat.signal));
+        loop {
+            if let Some(offer) = seat.take() {
+                return self.accept(offer);
+            }
+            let wakes = seat.signal.wait(bound.deadline);
+            let over = if wakes.has(Wakes::CANCEL) {
+                Error::cancelled()
+            } else if wakes.is_empty() {
+                Error::timeout()
+            } else {
+                continue;
+            };
+            return match seat.leave() {
+                Ok(()) => {
+                    self.state
+                        .lock()
+                        .queue
+                        .retain(|other| !Arc::ptr_eq(other, seat));
+                    Err(over)
+                }
+                // The offer was faster. A lead is no use at the deadline, and goes on to the next
+                // when it is dropped.
+                Err(offer) => match self.accept(offer)? {
+                    Entry::Held => Ok(Entry::Held),
+                    Entry::Lead(_) => Err(over),
+                },
+            };
+        }
+    }
+
+    fn accept(&self, offer: Offer) -> Result<Entry<'_>> {
+        match offer {
+            Offer::Granted => Ok(Entry::Held),
+            Offer::Lead(place) => Ok(Entry::Lead(self.lead(place))),
+            Offer::Closed => Err(Error::closed()),
+            Offer::Waiting | Offer::Left => unreachable!("never offered"),
+        }
+    }
+
+    /// Stands in the global queue for all.
+    fn contend(&self, mut lead: Lead<'_>, me: u64, bound: &Bound, data: &Arc<[u8]>) -> Result<()> {
+        let waiter = Waiter::new(&self.contest.session, bound);
+        let curious = self.is_curious();
+        let won = self
+            .contest
+            .acquire(&mut lead.place, &waiter, data, curious)?;
+        self.hold(lead, me, won);
+        Ok(())
+    }
+
+    /// Whether news of others will be wanted at the release.
+    fn is_curious(&self) -> bool {
+        !self.policy.linger.is_zero()
+            || (self.policy.hand_off && !self.state.lock().queue.is_empty())
+    }
+
+    fn hold(&self, mut lead: Lead<'_>, me: u64, won: Won) {
+        lead.won = true;
+        let stint = self.stint(won);
+        let mut local = self.state.lock();
+        local.turn = Turn::Held(stint);
+        self.make_owner(me);
+    }
+
+    fn stint(&self, won: Won) -> Stint {
+        let mut stint = Stint {
+            tenure: won.tenure,
+            news: News::Unknown,
+            handoffs: 0,
+            company_since: None,
+        };
+        self.note(&mut stint, won.news);
+        stint
+    }
+
+    /// Takes note of fresh news.
+    fn note(&self, stint: &mut Stint, news: News) {
+        match &news {
+            News::Alone(watch) => {
+                // From now on the watch speaks to the lock, no longer to the thread that waited.
+                let lock: Weak<dyn Disturbed> = self.this.clone();
+                watch.notice().redirect(Wake::Lock(lock));
+                stint.handoffs = 0;
+                stint.company_since = None;
+            }
+            News::Company { .. } => {
+                stint.company_since.get_or_insert_with(sync::now);
+            }
+            News::Unknown => {}
+        }
+        stint.news = news;
+    }
+
+    #[cold]
+    fn try_slowly(&self, me: u64, data: impl FnOnce() -> Arc<[u8]>) -> Result<bool> {
+        let lead = {
+            let mut local = self.state.lock();
+            if local.closed {
+                return Err(Error::closed());
+            }
+            if self.take_idle_locked(&mut local, me) {
+                return Ok(true);
+            }
+            match local.begin_lead() {
+                Some(stint) => {
+                    drop(local);
+                    self.lead_after(stint)?
+                }
+                None => return Ok(false),
+            }
+        };
+        let Entry::Lead(lead) = lead else {
+            unreachable!("begun above");
+        };
+        let bound = Bound::none();
+        let waiter = Waiter::new(&self.contest.session, &bound);
+        let curious = self.is_curious();
+        match self.contest.try_acquire(&waiter, &data(), curious)? {
+            Some(won) => {
+                self.hold(lead, me, won);
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    // ---- release ----
+
+    /// Gives one hold back. Called by the owner only.
+    #[inline]
+    pub(crate) fn release(&self) -> Result<()> {
+        let depth = self.depth.load(Ordering::Relaxed);
+        if depth > 1 {
+            self.depth.store(depth - 1, Ordering::Relaxed);
+            return Ok(());
+        }
+        let next = {
+            let mut local = self.state.lock();
+            self.owner.store(0, Ordering::Relaxed);
+            let Turn::Held(stint) = std::mem::replace(&mut local.turn, Turn::Between) else {
+                unreachable!("the owner releases what is held");
+            };
+            self.settle(&mut local, stint)
+        };
+        match next {
+            Next::Settled => Ok(()),
+            next => self.release_slowly(next),
+        }
+    }
+
+    /// Decides what comes after a release, and does what can be done without ZooKeeper. The turn
+    /// is `Between`.
+    #[inline]
+    fn settle(&self, local: &mut Local, stint: Stint) -> Next {
+        if local.closed || (local.queue.is_empty() && self.policy.linger.is_zero()) {
+            return Next::Leave(stint);
+        }
+        let now = sync::now();
+        if !stint.tenure.is_held(now) {
+            return Next::Leave(stint);
+        }
+        if local.queue.is_empty() {
+            return match stint.company() {
+                Company::None => {
+                    self.idle(local, stint, now);
+                    Next::Settled
+                }
+                Company::Unknown => Next::Look(stint),
+                Company::Some => Next::Leave(stint),
+            };
+        }
+        if !self.policy.hand_off {
+            return Next::Leave(stint);
+        }
+        match stint.company() {
+            Company::None => self.hand_over(local, stint),
+            // While the policy leaves turns anyway, whether somebody waits need not be known.
+            Company::Unknown | Company::Some if self.has_turns_left(&stint, now) => {
+                let mut stint = stint;
+                stint.handoffs += 1;
+                stint.company_since.get_or_insert(now);
+                self.hand_over(local, stint)
+            }
+            Company::Unknown => Next::Look(stint),
+            Company::Some => Next::Leave(stint),
+        }
+    }
+
+    fn has_turns_left(&self, stint: &Stint, now: Instant) -> bool {
+        let Policy {
+            max_handoffs,
+            max_tenure,
+            ..
+        } = self.policy;
+        let turns = match (max_handoffs, max_tenure) {
+            (None, None) => false,
+            (Some(most), _) => stint.handoffs < most,
+            (None, Some(_)) => true,
+        };
+        let since = stint.company_since.unwrap_or(now);
+        turns && max_tenure.is_none_or(|most| now.saturating_duration_since(since) < most)
+    }
+
+    /// Makes the first thread in the queue the holder.
+    fn hand_over(&self, local: &mut Local, stint: Stint) -> Next {
+        local.turn = Turn::Held(stint);
+        while let Some(seat) = local.queue.pop_front() {
+            // Before the offer: the thread may run, and release, at once. A thread that has left
+            // takes `state` before it goes on, so it never sees itself as the owner here.
+            self.make_owner(seat.thread);
+            if seat.offer(Offer::Granted).is_ok() {
+                return Next::Settled;
+            }
+        }
+        // All have left meanwhile.
+        self.owner.store(0, Ordering::Relaxed);
+        let Turn::Held(stint) = std::mem::replace(&mut local.turn, Turn::Between) else {
+            unreachable!("set above, under the same lock");
+        };
+        self.settle(local, stint)
+    }
+
+    fn idle(&self, local: &mut Local, stint: Stint, now: Instant) {
+        local.turn = Turn::Idle { stint, since: now };
+        if !local.timed {
+            local.timed = true;
+            self.look_again_at(now.checked_add(self.policy.linger));
+        }
+    }
+
+    fn look_again_at(&self, at: Option<Instant>) {
+        // Beyond the clock's range is never.
+        if let Some(at) = at {
+            let timed: Weak<dyn Timed> = self.this.clone();
+            self.contest.session.at(at, timed);
+        }
+    }
+
+    #[cold]
+    fn release_slowly(&self, mut next: Next) -> Result<()> {
+        loop {
+            match next {
+                Next::Settled => return Ok(()),
+                Next::Look(mut stint) => {
+                    let looked = self.contest.look_for_others(&stint.tenure);
+                    let mut local = self.state.lock();
+                    next = match looked {
+                        Ok(news) => {
+                            self.note(&mut stint, news);
+                            self.settle(&mut local, stint)
+                        }
+                        Err(error) => {
+                            log::debug!("a tenure ends, as others could not be seen: {error}");
+                            Next::Leave(stint)
+                        }
+                    };
+                }
+                Next::Leave(stint) => {
+                    // Also when the delete panics: the others must not wait for this thread.
+                    let _lead = self.lead(Place::Nowhere);
+                    return self.contest.leave(&stint.tenure, stint.news);
+                }
+            }
+        }
+    }
+
+    /// Ends a lead that was not won: the next thread goes on from `place`.
+    fn pass_on(&self, mut place: Place) {
+        let mut local = self.state.lock();
+        loop {
+            let Some(seat) = local.queue.pop_front() else {
+                local.turn = Turn::Free;
+                drop(local);
+                self.contest.withdraw(place);
+                return;
+            };
+            local.turn = Turn::Leading;
+            match seat.offer(Offer::Lead(place)) {
+                Ok(()) => return,
+                Err(Offer::Lead(back)) => place = back,
+                Err(_) => unreachable!("comes back as it went"),
+            }
+        }
+    }
+
+    // ---- what the lock's owner can see ----
+
+    pub(crate) fn is_owner(&self) -> bool {
+        self.owner.load(Ordering::Relaxed) == thread_number()
+    }
+
+    pub(crate) fn depth(&self) -> u32 {
+        if self.is_owner() {
+            self.depth.load(Ordering::Relaxed)
+        } else {
+            0
+        }
+    }
+
+    /// The tenure in which this thread holds.
+    pub(crate) fn tenure(&self) -> Arc<Tenure> {
+        match &self.state.lock().turn {
+            Turn::Held(stint) => Arc::clone(&stint.tenure),
+            _ => unreachable!("asked by a guard of the owner"),
+        }
+    }
+
+    /// Our node at the head of the queue.
+    pub(crate) fn own_node(&self) -> Option<String> {
+        match &self.state.lock().turn {
+            Turn::Held(stint) | Turn::Idle { stint, .. } => Some(stint.tenure.node().to_owned()),
+            _ => None,
+        }
+    }
+
+    /// The node of a tenure that is kept with nobody inside.
+    pub(crate) fn idle_node(&self) -> Option<String> {
+        match &self.state.lock().turn {
+            Turn::Idle { stint, .. } => Some(stint.tenure.node().to_owned()),
+            _ => None,
+        }
+    }
+
+    /// Ends a tenure that is kept with nobody inside, if there is one.
+    pub(crate) fn end_idle(&self) -> Result<()> {
+        let stint = {
+            let mut local = self.state.lock();
+            match std::mem::replace(&mut local.turn, Turn::Between) {
+                Turn::Idle { stint, .. } => stint,
+                turn => {
+                    local.turn = turn;
+                    return Ok(());
+                }
+            }
+        };
+        self.release_slowly(Next::Leave(stint))
+    }
+}
+
+impl Local {
+    /// Begins a lead if nobody is responsible for the lock. An idle tenure, which the caller could
+    /// not take, is given back to be ended.
+    #[expect(
+        clippy::option_option,
+        reason = "outer: whether; inner: what to end first"
+    )]
+    fn begin_lead(&mut self) -> Option<Option<Stint>> {
+        match std::mem::replace(&mut self.turn, Turn::Leading) {
+            Turn::Free => Some(None),
+            Turn::Idle { stint, .. } => Some(Some(stint)),
+            turn => {
+                self.turn = turn;
+                None
+            }
+        }
+    }
+}
+
+/// Whether other processes wait.
+enum Company {
+    None,
+    Some,
+    Unknown,
+}
+
+impl Stint {
+    fn company(&self) -> Company {
+        match &self.news {
+            News::Alone(watch) if watch.is_live() => Company::None,
+            News::Alone(_) | News::Unknown => Company::Unknown,
+            News::Company { .. } => Company::Some,
+        }
+    }
+
+    /// Whether a thread may enter without asking ZooKeeper.
+    fn is_good(&self, now: Instant) -> bool {
+        self.tenure.is_held(now) && matches!(self.company(), Company::None)
+    }
+}
+
+impl Disturbed for LocalQueue {
+    /// A child of the folder came or went. If the lock is in use, the release will see that the
+    /// watch has fired; an idle tenure must be ended by somebody.
+    fn disturbed(&self) {
+        if self.policy.linger.is_zero() {
+            return;
+        }
+        let this = self.this.clone();
+        self.contest.session.submit(move || {
+            if let Some(queue) = this.upgrade()
+                && let Err(error) = queue.end_idle()
+            {
+                log::warn!("{}: {error}", queue.contest.folder);
+            }
+        });
+    }
+}
+
+impl Timed for LocalQueue {
+    fn time_is_up(&self) {
+        let now = sync::now();
+        let mut local = self.state.lock();
+        let again = match &local.turn {
+            Turn::Idle { since, .. } => {
+                let over = since.checked_add(self.policy.linger);
+                over.filter(|over| cfg!(not(shuttle)) && *over > now)
+            }
+            Turn::Free => None,
+            _ => now
+                .checked_add(self.policy.linger)
+                .filter(|_| cfg!(not(shuttle))),
+        };
+        local.timed = again.is_some();
+        drop(local);
+        if again.is_some() {
+            self.look_again_at(again);
+        } else if let Err(error) = self.end_idle() {
+            log::warn!("{}: {error}", self.contest.folder);
+        }
+    }
+}
+
+impl LocalLock for LocalQueue {
+    fn closed(&self) {
+        let (seats, idle) = {
+            let mut local = self.state.lock();
+            local.closed = true;
+            let idle = match std::mem::replace(&mut local.turn, Turn::Between) {
+                Turn::Idle { stint, .. } => {
+                    local.turn = Turn::Free;
+                    Some(stint)
+                }
+                turn => {
+                    local.turn = turn;
+                    None
+                }
+            };
+            (std::mem::take(&mut local.queue), idle)
+        };
+        for seat in seats {
+            let _ = seat.offer(Offer::Closed);
+        }
+        // The session's end removes the node.
+        drop(idle);
+    }
+}
+
+impl Drop for LocalQueue {
+    fn drop(&mut self) {
+        self.contest.session.remove_lock(self.key);
+        if self.contest.session.fork().forked() {
+            return;
+        }
+        // No guard is left, so the only tenure there can be is an idle one.
+        let mut local = self.state.lock();
+        if let Turn::Idle { stint, .. } = std::mem::replace(&mut local.turn, Turn::Free) {
+            drop(local);
+            self.contest.abandon(&stint.tenure, stint.news);
+        }
+    }
+}
+
+fn too_deep() -> Error {
+    Error::invalid("the lock is held 4,294,967,295 times by this thread already")
+}
+
+/// A number for this thread that no other thread of the process ever has. Never 0.
+#[inline]
+fn thread_number() -> u64 {
+    #[cfg(not(shuttle))]
+    {
+        use std::sync::atomic::AtomicU64;
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        thread_local! {
+            static MINE: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
+        }
+        MINE.with(|mine| *mine)
+    }
+    #[cfg(shuttle)]
+    {
+        use std::hash::{DefaultHasher, Hash, Hasher};
+        let mut hasher = DefaultHasher::new();
+        shuttle::thread::current().id().hash(&mut hasher);
+        hasher.finish() | 1
+    }
+}

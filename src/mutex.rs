@@ -1,0 +1,505 @@
+//! [`Mutex`]: the fair, re-entrant lock, and its guard.
+
+use std::cell::OnceCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use crossbeam_channel::Receiver;
+
+use crate::bound::{AcquireOptions, Bound, deadline_after};
+use crate::client::Client;
+use crate::contend::{Contest, WaitStrategy};
+use crate::error::{Error, Result};
+use crate::fencing::FencingToken;
+use crate::identity::Identity;
+use crate::local_queue::{LocalQueue, Policy};
+use crate::names::{Dialect, Grammar, LockName};
+use crate::participant::Participant;
+use crate::path::LockPath;
+use crate::sync;
+use crate::tenure::{LockState, LossReason, Tenure};
+
+/// The server's default limit for a whole request (`jute.maxbuffer`).
+const MAX_REQUEST_BYTES: usize = 0xf_ffff;
+/// Left of it for all that is not path or data: headers, lengths, a long access list.
+const REQUEST_OVERHEAD_BYTES: usize = 4096;
+
+/// A mutual-exclusion lock over all processes that use the same path.
+///
+/// # Semantics
+/// - **Fair**: processes get the lock in the order in which they asked for it, and so do the
+///   threads of one process. Inside a process threads hand the lock to each other as long as no
+///   other process waits (see [`MutexBuilder::local_hand_off`]).
+/// - **Re-entrant**: a thread that holds it can lock it again, through the same `Mutex` object;
+///   it is free when as many guards are dropped. Two objects for one path are two contenders,
+///   also in one thread, which would then wait for itself. Share one object: it is `Sync`.
+/// - **When contact is lost** the guard is [`Suspect`](LockState::Suspect); waiting threads go on
+///   waiting, within their deadlines.
+/// - **When the session is lost** the guard is [`Lost`](LockState::Lost), before any other
+///   process can have the lock; see [`MutexGuard::lost`]. Threads that wait queue again. A lost
+///   lock is still closed to the other threads of this process until its guard is dropped.
+/// - **When a thread panics** its guards are dropped and the lock is free; there is no poisoning.
+/// - **When the process dies** the lock is free after the session timeout.
+///
+/// Holding a lock is not proof that nobody else acts: see [`FencingToken`].
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// let client = zklock::Client::connect("localhost:2181")?;
+/// let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+/// {
+///     let _guard = lock.lock()?;
+///     // one thread of one process at a time
+/// }
+/// if let Some(guard) = lock.try_lock()? {
+///     guard.unlock()?; // as dropping it, but says whether it went well
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Mutex {
+    queue: Arc<LocalQueue>,
+    data: Option<Arc<[u8]>>,
+    /// Keeps the session open.
+    _client: Client,
+}
+
+impl Mutex {
+    /// A lock at `path` with the default settings. Nothing is asked of ZooKeeper yet.
+    ///
+    /// `path` is the folder in which contenders queue; it is created when it is first needed, and
+    /// what is missing above it.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the path is not possible.
+    pub fn new(client: &Client, path: &str) -> Result<Self> {
+        Self::builder(client, path).build()
+    }
+
+    /// Begins to build a lock at `path`.
+    pub fn builder<'a>(client: &'a Client, path: &'a str) -> MutexBuilder<'a> {
+        MutexBuilder {
+            client,
+            path,
+            dialect: Dialect::default(),
+            name: None,
+            strategy: WaitStrategy::default(),
+            policy: Policy {
+                hand_off: true,
+                max_handoffs: None,
+                max_tenure: None,
+                linger: Duration::ZERO,
+            },
+            data: None,
+        }
+    }
+
+    /// Waits until this thread holds the lock.
+    ///
+    /// While ZooKeeper cannot be reached it waits as long as the client's
+    /// [`RetryPolicy`](crate::RetryPolicy) says.
+    ///
+    /// # Errors
+    /// [`is_connection_loss`](Error::is_connection_loss), [`is_no_auth`](Error::is_no_auth),
+    /// [`is_closed`](Error::is_closed), [`is_forked`](Error::is_forked), or a refusal by the
+    /// server. Nothing is left behind in ZooKeeper.
+    #[inline]
+    pub fn lock(&self) -> Result<MutexGuard<'_>> {
+        self.queue.acquire(&Bound::none(), || self.own_data())?;
+        Ok(MutexGuard::new(self))
+    }
+
+    /// Takes the lock if nobody holds it or waits for it, in this process or another. Writes
+    /// nothing to ZooKeeper if somebody does.
+    ///
+    /// It waits for ZooKeeper's answers, but for nobody else: on a connection that went silent,
+    /// for 2/3 of the session timeout at the most.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock); [`is_connection_loss`](Error::is_connection_loss) at once when
+    /// there is no connection.
+    #[inline]
+    pub fn try_lock(&self) -> Result<Option<MutexGuard<'_>>> {
+        let held = self.queue.try_acquire(|| self.own_data())?;
+        Ok(held.then(|| MutexGuard::new(self)))
+    }
+
+    /// As [`lock`](Self::lock), for `timeout` at the most; `None` when it is over. A zero timeout
+    /// is [`try_lock`](Self::try_lock); one that the clock cannot represent is none.
+    ///
+    /// It returns at its deadline also when ZooKeeper is silent. What is then left of its attempt
+    /// is removed in the background.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<MutexGuard<'_>>> {
+        if timeout.is_zero() {
+            return self.try_lock();
+        }
+        self.try_lock_within(deadline_after(timeout))
+    }
+
+    /// As [`try_lock_for`](Self::try_lock_for), until `deadline`. One that is past is
+    /// [`try_lock`](Self::try_lock).
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MutexGuard<'_>>> {
+        if deadline <= sync::now() {
+            return self.try_lock();
+        }
+        self.try_lock_within(Some(deadline))
+    }
+
+    fn try_lock_within(&self, deadline: Option<Instant>) -> Result<Option<MutexGuard<'_>>> {
+        match self
+            .queue
+            .acquire(&Bound::until(deadline), || self.own_data())
+        {
+            Ok(()) => Ok(Some(MutexGuard::new(self))),
+            Err(error) if error.is_timeout() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// As [`lock`](Self::lock), with a deadline, a cancel token or node data for this one time.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock); also [`is_timeout`](Error::is_timeout),
+    /// [`is_cancelled`](Error::is_cancelled), and [`is_invalid`](Error::is_invalid) for data
+    /// that ZooKeeper would not take.
+    pub fn lock_with(&self, options: AcquireOptions) -> Result<MutexGuard<'_>> {
+        let AcquireOptions { bound, data } = options;
+        if let Some(data) = &data {
+            check_data(&self.queue.contest.folder, data)?;
+        }
+        let data = || data.map_or_else(|| self.own_data(), Arc::from);
+        self.queue.acquire(&bound, data)?;
+        Ok(MutexGuard::new(self))
+    }
+
+    /// Whether the calling thread holds this lock. Looks at this object only; ask the guard's
+    /// [`state`](MutexGuard::state) whether the hold is still good.
+    #[must_use]
+    pub fn is_held_by_current_thread(&self) -> bool {
+        self.queue.is_owner()
+    }
+
+    /// How many guards of this lock the calling thread has.
+    #[must_use]
+    pub fn hold_count(&self) -> u32 {
+        self.queue.depth()
+    }
+
+    /// Who holds the lock and who waits, in order, over all processes. A snapshot: it may be old
+    /// when it arrives.
+    ///
+    /// Costs one request and one more for each participant.
+    ///
+    /// # Errors
+    /// As [`try_lock`](Self::try_lock).
+    pub fn participants(&self) -> Result<Vec<Participant>> {
+        let contest = &self.queue.contest;
+        contest.session.fork().refuse_child()?;
+        let idle = self.queue.idle_node();
+        let own = self.queue.own_node();
+        let queued = contest.participants()?;
+        let participants = queued.into_iter().enumerate();
+        Ok(participants
+            .map(|(position, (path, data))| Participant {
+                ours: own.as_ref() == Some(&path),
+                idle: idle.as_ref() == Some(&path),
+                path,
+                position,
+                data,
+            })
+            .collect())
+    }
+
+    /// Gives up an idle tenure at once, if there is one (see [`MutexBuilder::linger`]).
+    ///
+    /// # Errors
+    /// [`is_connection_loss`](Error::is_connection_loss) if ZooKeeper has not confirmed it yet;
+    /// it goes on in the background.
+    pub fn release_idle(&self) -> Result<()> {
+        self.queue.contest.session.fork().refuse_child()?;
+        self.queue.end_idle()
+    }
+
+    /// The folder in which contenders queue, without the chroot.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.queue.contest.folder.as_str()
+    }
+
+    /// The default node data: who we are.
+    fn own_data(&self) -> Arc<[u8]> {
+        match &self.data {
+            Some(data) => Arc::clone(data),
+            None => Arc::from(
+                Identity::current(SystemTime::now())
+                    .to_string()
+                    .into_bytes(),
+            ),
+        }
+    }
+}
+
+impl fmt::Debug for Mutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex")
+            .field("path", &self.path())
+            .field("held_by_current_thread", &self.is_held_by_current_thread())
+            .finish_non_exhaustive()
+    }
+}
+
+fn check_data(folder: &LockPath, data: &[u8]) -> Result<()> {
+    let most = MAX_REQUEST_BYTES - REQUEST_OVERHEAD_BYTES - folder.as_str().len();
+    if data.len() > most {
+        let size = data.len();
+        return Err(Error::invalid(format!(
+            "{folder}: node data of {size} bytes; ZooKeeper takes {most} at the most"
+        )));
+    }
+    Ok(())
+}
+
+/// Settings of a [`Mutex`]; made by [`Mutex::builder`].
+#[derive(Debug)]
+#[must_use]
+pub struct MutexBuilder<'a> {
+    client: &'a Client,
+    path: &'a str,
+    dialect: Dialect,
+    name: Option<LockName>,
+    strategy: WaitStrategy,
+    policy: Policy,
+    data: Option<Vec<u8>>,
+}
+
+impl MutexBuilder<'_> {
+    /// Whose node names to speak. Defaults to Curator's. All who share a folder must agree.
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
+    /// The part of the node names that belongs to this lock, so that several locks can share one
+    /// folder: children of other names are ignored. Defaults to the dialect's (`lock-` or
+    /// `__lock__`).
+    pub fn name(mut self, name: LockName) -> Self {
+        self.name = Some(name);
+        self
+    }
+
+    /// How to wait for those ahead. Defaults to [`WaitStrategy::PredecessorWatch`].
+    pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// Whether threads of this process hand the lock to each other without asking ZooKeeper, as
+    /// long as nobody else is known to wait. Defaults to yes.
+    ///
+    /// Once another process queues, the tenure ends at the next release, or as
+    /// [`max_handoffs`](Self::max_handoffs) and [`max_tenure`](Self::max_tenure) allow. So
+    /// another process waits for one section of ours at the most (by default).
+    pub fn local_hand_off(mut self, on: bool) -> Self {
+        self.policy.hand_off = on;
+        self
+    }
+
+    /// How many times more the lock changes hands inside this process once another process
+    /// waits. Defaults to 0, or to no limit if [`max_tenure`](Self::max_tenure) is set.
+    ///
+    /// More throughput for this process, longer waits for others: with `n`, another process waits
+    /// for at most `n + 1` sections of ours.
+    pub fn max_handoffs(mut self, most: u32) -> Self {
+        self.policy.max_handoffs = Some(most);
+        self
+    }
+
+    /// How much longer the lock changes hands inside this process once another process waits.
+    /// Defaults to no limit of time beside [`max_handoffs`](Self::max_handoffs). The section that
+    /// runs when the time is over is not cut short.
+    pub fn max_tenure(mut self, most: Duration) -> Self {
+        self.policy.max_tenure = Some(most);
+        self
+    }
+
+    /// How long the lock is kept when nobody of this process wants it, so that taking it again is
+    /// a local operation. Defaults to zero: not at all.
+    ///
+    /// When another process queues, an idle lock is given up at once: the newcomer waits for the
+    /// delivery of one watch and one delete. It is also given up by
+    /// [`Mutex::release_idle`], by dropping the `Mutex`, and when the client is closed.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.policy.linger = linger;
+        self
+    }
+
+    /// What the contender's node holds for others to read. Defaults to who we are: host, process
+    /// id, thread and time (see [`Identity`]).
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+
+    /// Builds the lock. Nothing is asked of ZooKeeper yet.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible.
+    pub fn build(self) -> Result<Mutex> {
+        let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
+        if let Some(data) = &self.data {
+            check_data(&folder, data)?;
+        }
+        let contest = Contest::new(
+            Arc::clone(self.client.session()),
+            folder,
+            Grammar::mutex(self.dialect, self.name),
+            self.strategy,
+        );
+        Ok(Mutex {
+            queue: LocalQueue::new(contest, self.policy),
+            data: self.data.map(Arc::from),
+            _client: self.client.clone(),
+        })
+    }
+}
+
+/// Holds a [`Mutex`]; dropping it gives the lock back.
+///
+/// It belongs to its thread and cannot be sent to another, as with Java's `ReentrantLock`.
+///
+/// Dropping never panics, and blocks for 2/3 of the session timeout at the most. If ZooKeeper does
+/// not confirm the release, the node is removed in the background as soon as there is a connection
+/// again, unless the session has ended by then; that is logged. [`unlock`](Self::unlock) says so.
+/// Guards of one thread may be dropped in any order: the last one releases.
+#[must_use = "the lock is given back as soon as the guard is dropped"]
+pub struct MutexGuard<'a> {
+    mutex: &'a Mutex,
+    /// Looked up when it is first asked for, to keep the fast paths free of it.
+    tenure: OnceCell<Arc<Tenure>>,
+    /// Not `Send`.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl<'a> MutexGuard<'a> {
+    #[inline]
+    fn new(mutex: &'a Mutex) -> Self {
+        Self {
+            mutex,
+            tenure: OnceCell::new(),
+            _of_this_thread: PhantomData,
+        }
+    }
+
+    fn tenure(&self) -> &Arc<Tenure> {
+        self.tenure.get_or_init(|| self.mutex.queue.tenure())
+    }
+
+    /// How sure this holder can be of its lock, by all that this process knows now. One look at
+    /// the clock and at memory; asks nobody.
+    #[must_use]
+    pub fn state(&self) -> LockState {
+        if self.mutex.queue.contest.session.fork().forked() {
+            return LockState::Lost;
+        }
+        self.tenure().state(sync::now())
+    }
+
+    /// Whether [`state`](Self::state) is [`LockState::Held`].
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.state() == LockState::Held
+    }
+
+    /// A channel that speaks when the lock is lost: it delivers the reason once and is
+    /// disconnected from then on, so a `select!` over it is ready for good.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/feed")?;
+    /// # let work = crossbeam_channel::never::<u32>();
+    /// let guard = lock.lock()?;
+    /// loop {
+    ///     crossbeam_channel::select! {
+    ///         recv(work) -> item => println!("working on {item:?}"),
+    ///         recv(guard.lost()) -> why => {
+    ///             println!("stopping: {why:?}");
+    ///             break;
+    ///         }
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn lost(&self) -> &Receiver<LossReason> {
+        self.tenure().told()
+    }
+
+    /// The number to send along with writes, so that a store can refuse late ones. Asks ZooKeeper
+    /// the first time in a tenure.
+    ///
+    /// # Errors
+    /// [`is_lock_lost`](Error::is_lock_lost) if the lock is not ours any more;
+    /// [`is_connection_loss`](Error::is_connection_loss) if ZooKeeper did not answer.
+    pub fn fencing_token(&self) -> Result<FencingToken> {
+        self.tenure().fencing_token()
+    }
+
+    /// The path of our node at the head of the queue, without the chroot.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.tenure().node()
+    }
+
+    /// Gives the lock back, as dropping the guard does, and says whether that went well.
+    ///
+    /// # Errors
+    /// - [`is_lock_lost`](Error::is_lock_lost): the lock was lost before; somebody else may have
+    ///   been in at the same time.
+    /// - [`is_connection_loss`](Error::is_connection_loss): not confirmed yet; it goes on in the
+    ///   background.
+    pub fn unlock(mut self) -> Result<()> {
+        // Not left to Drop, which would log the error as well.
+        drop(self.tenure.take());
+        let result = self.release();
+        std::mem::forget(self);
+        result
+    }
+
+    #[inline]
+    fn release(&self) -> Result<()> {
+        self.mutex.queue.release()
+    }
+}
+
+impl Drop for MutexGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Err(error) = self.release() {
+            log_release(&error);
+        }
+    }
+}
+
+#[cold]
+fn log_release(error: &Error) {
+    log::warn!("release: {error}");
+}
+
+impl fmt::Debug for MutexGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MutexGuard")
+            .field("node", &self.path())
+            .field("state", &self.state())
+            .finish()
+    }
+}

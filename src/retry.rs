@@ -1,0 +1,56 @@
+//! [`RetryPolicy`]: how hard to try while ZooKeeper cannot be reached.
+
+use std::time::Duration;
+
+/// How a client behaves while it has no connection.
+///
+/// It dials every server of its list in turn, again and again. After each round in which none
+/// answered it pauses for a random time between nothing and a limit that starts at
+/// [`initial`](Self::initial) and doubles up to [`max`](Self::max) ("full jitter", so that a
+/// thousand clients do not come back at the same moment). An acquire that waits meanwhile gives
+/// up with an error whose [`is_connection_loss`](crate::Error::is_connection_loss) is true after
+/// [`give_up_after`](Self::give_up_after) without a connection, or at its own deadline, whichever
+/// is first. The client itself never gives up before it is closed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct RetryPolicy {
+    pub(crate) initial: Duration,
+    pub(crate) max: Duration,
+    pub(crate) give_up_after: Option<Duration>,
+}
+
+impl RetryPolicy {
+    /// The defaults: 50 ms doubling up to 2 s; acquires give up after 60 s without a connection.
+    pub fn new() -> Self {
+        Self {
+            initial: Duration::from_millis(50),
+            max: Duration::from_secs(2),
+            give_up_after: Some(Duration::from_secs(60)),
+        }
+    }
+
+    /// The limit of the first pause. Defaults to 50 ms; at least 1 ms.
+    pub fn initial(mut self, initial: Duration) -> Self {
+        self.initial = initial.max(Duration::from_millis(1));
+        self
+    }
+
+    /// The limit of the longest pause. Defaults to 2 s.
+    pub fn max(mut self, max: Duration) -> Self {
+        self.max = max;
+        self
+    }
+
+    /// How long an acquire without a deadline waits for a connection. Defaults to 60 s; `None` is
+    /// for ever.
+    pub fn give_up_after(mut self, limit: impl Into<Option<Duration>>) -> Self {
+        self.give_up_after = limit.into();
+        self
+    }
+}
+
+impl Default for RetryPolicy {
+    fn default() -> Self {
+        Self::new()
+    }
+}

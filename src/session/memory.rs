@@ -1,0 +1,424 @@
+//! The seam in memory: a ZooKeeper small enough to be explored.
+//!
+//! One [`Ensemble`] serves any number of sessions, each a [`MemoryKeeper`] below a [`Session`] of
+//! its own, as processes share a real one. What a real server can't be told to do at a given step
+//! is a method here: expire a session, break a connection before or after a request was done,
+//! remove a node by hand.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use super::Session;
+use super::keeper::{Answer, Keeper, KeeperError, NodeMode, NodeStat, WatchEvent, WatchKind};
+use crate::link::Epoch;
+use crate::path::split;
+use crate::retry::RetryPolicy;
+use crate::sync::Mutex;
+
+/// Longer than any test: in memory, a session ends when it is told to.
+const TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// The servers: one tree of nodes.
+#[derive(Default)]
+pub(crate) struct Ensemble {
+    tree: Mutex<Tree>,
+}
+
+#[derive(Default)]
+struct Tree {
+    nodes: BTreeMap<String, Node>,
+    zxid: i64,
+    sessions: i64,
+    /// Who watches what, with the session.
+    watches: Vec<(WatchKind, String, i64)>,
+    keepers: Vec<(i64, Weak<Line>)>,
+}
+
+struct Node {
+    data: Vec<u8>,
+    stat: NodeStat,
+    /// Counts creates of children: the next sequence number.
+    creates: i32,
+}
+
+/// What happens to the next request of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// The connection breaks before the request arrives.
+    Before,
+    /// The request is done, and the connection breaks before the answer arrives.
+    After,
+}
+
+/// One client's end: what a link is to a real server.
+pub(crate) struct Line {
+    ensemble: Arc<Ensemble>,
+    session: OnceLock<Weak<Session>>,
+    state: Mutex<LineState>,
+}
+
+#[derive(Default)]
+struct LineState {
+    epoch: Option<Arc<Epoch>>,
+    epochs: u64,
+    open: bool,
+    closed: bool,
+    fault: Option<Fault>,
+}
+
+pub(crate) struct MemoryKeeper(Arc<Line>);
+
+impl Ensemble {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self::default())
+    }
+
+    /// A client with a session that stands.
+    pub(crate) fn connect(self: &Arc<Self>) -> (Arc<Session>, Arc<Line>) {
+        let session = Session::new("memory".into(), RetryPolicy::new());
+        let line = Arc::new(Line {
+            ensemble: Arc::clone(self),
+            session: OnceLock::new(),
+            state: Mutex::new(LineState::default()),
+        });
+        assert!(line.session.set(Arc::downgrade(&session)).is_ok());
+        let keeper = MemoryKeeper(Arc::clone(&line));
+        session
+            .attach(Box::new(keeper))
+            .expect("no thread to start");
+        line.new_session();
+        (session, line)
+    }
+
+    /// The children of `path`; none if it does not exist.
+    pub(crate) fn children_of(&self, path: &str) -> Vec<String> {
+        self.tree.lock().children(path).unwrap_or_default()
+    }
+
+    /// Removes a node by hand.
+    pub(crate) fn remove(&self, path: &str) {
+        let fired = self.tree.lock().delete(path);
+        if let Ok(fired) = fired {
+            deliver(fired);
+        }
+    }
+
+    pub(crate) fn watch_count(&self) -> usize {
+        self.tree.lock().watches.len()
+    }
+}
+
+type Fired = Vec<(Arc<Session>, String, WatchEvent)>;
+
+/// After the tree's lock was released: a session's reaction may come back here.
+fn deliver(fired: Fired) {
+    for (session, path, event) in fired {
+        session.watch_event(&path, event);
+    }
+}
+
+impl Tree {
+    fn children(&self, path: &str) -> Answer<Vec<String>> {
+        if !path.is_empty() && !self.nodes.contains_key(path) {
+            return Err(KeeperError::NoNode);
+        }
+        let prefix = format!("{path}/");
+        let below = self.nodes.range(prefix.clone()..);
+        Ok(below
+            .map_while(|(child, _)| child.strip_prefix(&prefix))
+            .filter(|name| !name.contains('/'))
+            .map(str::to_owned)
+            .collect())
+    }
+
+    fn create(
+        &mut self,
+        path: &str,
+        data: &[u8],
+        mode: NodeMode,
+        owner: i64,
+    ) -> Answer<(String, Fired)> {
+        let (parent, _) = split(path);
+        let mut path = path.to_owned();
+        if !parent.is_empty() {
+            let node = self.nodes.get_mut(parent).ok_or(KeeperError::NoNode)?;
+            if node.stat.ephemeral_owner != 0 {
+                return Err(KeeperError::EphemeralParent);
+            }
+            if mode == NodeMode::EphemeralSequential {
+                path = format!("{path}{:010}", node.creates);
+            }
+            node.creates += 1;
+        }
+        if self.nodes.contains_key(&path) {
+            return Err(KeeperError::NodeExists);
+        }
+        self.zxid += 1;
+        let stat = NodeStat {
+            czxid: self.zxid,
+            ephemeral_owner: match mode {
+                NodeMode::Persistent => 0,
+                NodeMode::EphemeralSequential => owner,
+            },
+        };
+        let node = Node {
+            data: data.to_vec(),
+            stat,
+            creates: 0,
+        };
+        self.nodes.insert(path.clone(), node);
+        let parent = split(&path).0.to_owned();
+        let fired = self.fire(WatchKind::Children, &parent, WatchEvent::ChildrenChanged);
+        Ok((path, fired))
+    }
+
+    fn delete(&mut self, path: &str) -> Answer<Fired> {
+        if !self.nodes.contains_key(path) {
+            return Err(KeeperError::NoNode);
+        }
+        if !self.children(path)?.is_empty() {
+            return Err(KeeperError::NotEmpty);
+        }
+        self.zxid += 1;
+        self.nodes.remove(path);
+        let parent = split(path).0.to_owned();
+        // The server's own order: the node's watches, then those of its folder.
+        let mut fired = self.fire(WatchKind::Data, path, WatchEvent::Deleted);
+        fired.extend(self.fire(WatchKind::Children, path, WatchEvent::Deleted));
+        fired.extend(self.fire(WatchKind::Children, &parent, WatchEvent::ChildrenChanged));
+        Ok(fired)
+    }
+
+    fn fire(&mut self, kind: WatchKind, path: &str, event: WatchEvent) -> Fired {
+        let mut fired = Vec::new();
+        let keepers = &self.keepers;
+        self.watches.retain(|(of, at, session_id)| {
+            let hit = *of == kind && at == path;
+            if hit
+                && let Some(session) = keepers
+                    .iter()
+                    .find(|(id, _)| id == session_id)
+                    .and_then(|(_, line)| line.upgrade())
+                    .and_then(|line| line.session.get().and_then(Weak::upgrade))
+            {
+                fired.push((session, path.to_owned(), event));
+            }
+            !hit
+        });
+        fired
+    }
+
+    fn watch(&mut self, kind: WatchKind, path: &str, session_id: i64) {
+        let watch = (kind, path.to_owned(), session_id);
+        if !self.watches.contains(&watch) {
+            self.watches.push(watch);
+        }
+    }
+
+    fn end_session(&mut self, session_id: i64) -> Fired {
+        self.watches.retain(|(_, _, id)| *id != session_id);
+        self.keepers.retain(|(id, _)| *id != session_id);
+        let owned: Vec<_> = self
+            .nodes
+            .iter()
+            .filter(|(_, node)| node.stat.ephemeral_owner == session_id)
+            .map(|(path, _)| path.clone())
+            .collect();
+        let mut fired = Vec::new();
+        for path in owned {
+            fired.extend(self.delete(&path).unwrap_or_default());
+        }
+        fired
+    }
+}
+
+impl Line {
+    fn session(&self) -> Option<Arc<Session>> {
+        self.session.get().and_then(Weak::upgrade)
+    }
+
+    fn new_session(self: &Arc<Self>) {
+        let epoch = {
+            let mut state = self.state.lock();
+            if state.closed {
+                return;
+            }
+            let session_id = {
+                let mut tree = self.ensemble.tree.lock();
+                tree.sessions += 1;
+                let session_id = tree.sessions;
+                tree.keepers.push((session_id, Arc::downgrade(self)));
+                session_id
+            };
+            state.epochs += 1;
+            let epoch = Arc::new(Epoch::new(state.epochs, session_id, TIMEOUT));
+            state.epoch = Some(Arc::clone(&epoch));
+            state.open = false;
+            epoch
+        };
+        if let Some(session) = self.session() {
+            session.connected(epoch, false);
+        }
+    }
+
+    /// The next request of this client meets `fault`.
+    pub(crate) fn strike(&self, fault: Fault) {
+        self.state.lock().fault = Some(fault);
+    }
+
+    /// Breaks the connection and makes another one in the same session.
+    pub(crate) fn reset(self: &Arc<Self>) {
+        let Some((session, epoch)) = self.cut() else {
+            return;
+        };
+        session.suspended(epoch.number());
+        session.connected(epoch, true);
+    }
+
+    fn cut(&self) -> Option<(Arc<Session>, Arc<Epoch>)> {
+        let epoch = {
+            let mut state = self.state.lock();
+            state.open = false;
+            state.epoch.clone()?
+        };
+        let session_id = epoch.session_id();
+        let mut tree = self.ensemble.tree.lock();
+        tree.watches.retain(|(_, _, id)| *id != session_id);
+        drop(tree);
+        Some((self.session()?, epoch))
+    }
+
+    /// The lease runs out, the server expires the session, and a new one is made: in this order,
+    /// as the lease is the shorter.
+    pub(crate) fn expire(self: &Arc<Self>) {
+        let Some((session, epoch)) = self.cut() else {
+            return;
+        };
+        session.suspended(epoch.number());
+        epoch.lease().seal();
+        let fired = self.ensemble.tree.lock().end_session(epoch.session_id());
+        deliver(fired);
+        session.lost(epoch.number(), crate::tenure::LossReason::Session);
+        self.new_session();
+    }
+
+    /// Runs one request on the tree, as the connection lets it.
+    fn request<T>(
+        self: &Arc<Self>,
+        run: impl FnOnce(&mut Tree, i64) -> Answer<(T, Fired)>,
+    ) -> Answer<T> {
+        let (epoch, fault) = {
+            let mut state = self.state.lock();
+            if !state.open {
+                return Err(KeeperError::ConnectionLoss);
+            }
+            let epoch = state.epoch.clone().ok_or(KeeperError::ConnectionLoss)?;
+            (epoch, state.fault.take())
+        };
+        if fault == Some(Fault::Before) {
+            self.break_aside();
+            return Err(KeeperError::ConnectionLoss);
+        }
+        let result = {
+            let mut tree = self.ensemble.tree.lock();
+            let session_id = epoch.session_id();
+            if !tree.keepers.iter().any(|(id, _)| *id == session_id) {
+                return Err(KeeperError::ConnectionLoss);
+            }
+            run(&mut tree, session_id)
+        };
+        let answer = result.map(|(answer, fired)| {
+            deliver(fired);
+            answer
+        });
+        if fault == Some(Fault::After) {
+            self.break_aside();
+            return Err(KeeperError::ConnectionLoss);
+        }
+        answer
+    }
+
+    /// A reset, on a thread of its own, as the link's are: the call that met the fault must have
+    /// been answered before the next connection opens.
+    fn break_aside(self: &Arc<Self>) {
+        let line = Arc::clone(self);
+        crate::sync::spawn("line", move || line.reset()).expect("a thread");
+    }
+}
+
+impl Keeper for MemoryKeeper {
+    fn create(&self, path: &str, data: &[u8], mode: NodeMode) -> Answer<String> {
+        self.0
+            .request(|tree, session_id| tree.create(path, data, mode, session_id))
+    }
+
+    fn delete(&self, path: &str) -> Answer<()> {
+        self.0
+            .request(|tree, _| tree.delete(path).map(|fired| ((), fired)))
+    }
+
+    fn children(&self, path: &str, watch: bool) -> Answer<Vec<String>> {
+        self.0.request(|tree, session_id| {
+            let children = tree.children(path)?;
+            if watch {
+                tree.watch(WatchKind::Children, path, session_id);
+            }
+            Ok((children, Fired::new()))
+        })
+    }
+
+    fn data(&self, path: &str, watch: bool) -> Answer<Vec<u8>> {
+        self.0.request(|tree, session_id| {
+            let node = tree.nodes.get(path).ok_or(KeeperError::NoNode)?;
+            let answer = node.data.clone();
+            if watch {
+                tree.watch(WatchKind::Data, path, session_id);
+            }
+            Ok((answer, Fired::new()))
+        })
+    }
+
+    fn stat(&self, path: &str) -> Answer<Option<NodeStat>> {
+        self.0
+            .request(|tree, _| Ok((tree.nodes.get(path).map(|node| node.stat), Fired::new())))
+    }
+
+    fn make_root(&self) -> Answer<()> {
+        Ok(())
+    }
+
+    fn unwatch(&self, path: &str, kind: WatchKind) -> Answer<()> {
+        self.0.request(|tree, session_id| {
+            let before = tree.watches.len();
+            tree.watches
+                .retain(|(of, at, id)| (*of, at.as_str(), *id) != (kind, path, session_id));
+            if tree.watches.len() == before {
+                return Err(KeeperError::NoWatch);
+            }
+            Ok(((), Fired::new()))
+        })
+    }
+
+    fn open(&self, epoch: &Epoch) {
+        let mut state = self.0.state.lock();
+        if state.epoch.as_ref().map(|epoch| epoch.number()) == Some(epoch.number()) {
+            state.open = true;
+        }
+    }
+
+    fn abandon(&self, _epoch: &Epoch) {}
+
+    fn close(&self, _bound: Duration) {
+        let epoch = {
+            let mut state = self.0.state.lock();
+            state.closed = true;
+            state.open = false;
+            state.epoch.take()
+        };
+        if let Some(epoch) = epoch {
+            let fired = self.0.ensemble.tree.lock().end_session(epoch.session_id());
+            deliver(fired);
+        }
+    }
+}

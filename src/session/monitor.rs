@@ -1,0 +1,133 @@
+//! The one thread that watches the clock: it declares a session lost when its lease runs out, and
+//! starts what was asked for at a later time. It never blocks on the network.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
+use std::time::Instant;
+
+use super::Session;
+use crate::error::{Error, Result};
+use crate::sync::{self, Condvar, Mutex};
+use crate::tenure::LossReason;
+
+/// Something to be called at a time.
+pub(crate) trait Timed: Send + Sync {
+    /// Called on a worker thread.
+    fn time_is_up(&self);
+}
+
+#[derive(Default)]
+pub(super) struct Monitor {
+    state: Mutex<State>,
+    /// `nudged`, an earlier timer, or the end.
+    news: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// By time, and by a running number for equal times.
+    timers: BTreeMap<(Instant, u64), Weak<dyn Timed>>,
+    next: u64,
+    /// The lease is another one than when the thread last looked.
+    nudged: bool,
+    running: bool,
+    closed: bool,
+}
+
+impl Monitor {
+    pub(super) fn start(&self, session: &Arc<Session>) -> Result<()> {
+        if cfg!(shuttle) {
+            return Ok(());
+        }
+        self.state.lock().running = true;
+        let session = Arc::clone(session);
+        sync::spawn("zklock-monitor", move || session.watch_the_clock()).map_err(|error| {
+            self.state.lock().running = false;
+            Error::connect_failed("could not start a thread").source(error)
+        })
+    }
+
+    /// There is a new lease to watch.
+    pub(super) fn nudge(&self) {
+        self.state.lock().nudged = true;
+        self.news.notify_all();
+    }
+
+    #[cfg(not(shuttle))]
+    pub(super) fn at(&self, at: Instant, timed: Weak<dyn Timed>) {
+        let mut state = self.state.lock();
+        state.next += 1;
+        let key = (at, state.next);
+        state.timers.insert(key, timed);
+        drop(state);
+        self.news.notify_all();
+    }
+
+    pub(super) fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.timers.clear();
+        drop(state);
+        self.news.notify_all();
+    }
+
+    /// Waits until the thread has ended, until `deadline` at most.
+    pub(super) fn wait_ended(&self, deadline: Instant) -> bool {
+        let mut state = self.state.lock();
+        while state.running {
+            if sync::wait_until(&self.news, &mut state, Some(deadline)) {
+                return !state.running;
+            }
+        }
+        true
+    }
+}
+
+impl Session {
+    fn watch_the_clock(self: Arc<Self>) {
+        loop {
+            let lease_ends = self.check_lease();
+            let mut state = self.monitor.state.lock();
+            if state.closed {
+                state.running = false;
+                drop(state);
+                self.monitor.news.notify_all();
+                return;
+            }
+            if std::mem::take(&mut state.nudged) {
+                continue;
+            }
+            let timer = state.timers.first_key_value().map(|(key, _)| *key);
+            if let Some(key) = timer.filter(|(at, _)| *at <= sync::now()) {
+                let timed = state.timers.remove(&key);
+                drop(state);
+                if let Some(timed) = timed.and_then(|timed| timed.upgrade()) {
+                    self.submit(move || timed.time_is_up());
+                }
+                continue;
+            }
+            let timer = timer.map(|(at, _)| at);
+            let until = match (lease_ends, timer) {
+                (Some(a), Some(b)) => Some(a.min(b)),
+                (a, b) => a.or(b),
+            };
+            sync::wait_until(&self.monitor.news, &mut state, until);
+        }
+    }
+
+    /// Declares the session lost if its lease is over; else says when it will be.
+    fn check_lease(&self) -> Option<Instant> {
+        let epoch = self.epoch()?;
+        if epoch.lease().alive(sync::now()) {
+            return epoch.lease().deadline();
+        }
+        log::warn!(
+            "session 0x{:x}: no server of {} answered for {:?}, so it may have expired",
+            epoch.session_id(),
+            self.target(),
+            epoch.timeout()
+        );
+        self.lost(epoch.number(), LossReason::Session);
+        None
+    }
+}
