@@ -42,6 +42,8 @@ mod fork;
 mod identity;
 mod link;
 mod local_queue;
+#[cfg(all(test, shuttle))]
+mod model;
 #[cfg(not(shuttle))]
 mod mutex;
 mod names;

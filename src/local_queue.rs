@@ -621,6 +621,12 @@ impl LocalQueue {
         }
     }
 
+    /// How many threads sleep in the local queue.
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn waiting(&self) -> usize {
+        self.state.lock().queue.len()
+    }
+
     /// Our node at the head of the queue.
     pub(crate) fn own_node(&self) -> Option<String> {
         match &self.state.lock().turn {

@@ -96,12 +96,18 @@ impl Ensemble {
         self.tree.lock().children(path).unwrap_or_default()
     }
 
-    /// Removes a node by hand.
-    pub(crate) fn remove(&self, path: &str) {
-        let fired = self.tree.lock().delete(path);
-        if let Ok(fired) = fired {
-            deliver(fired);
-        }
+    /// Removes by hand the last one in a queue of two or more, which cannot be the holder.
+    pub(crate) fn remove_last_waiter(&self, folder: &str) {
+        let fired = {
+            let mut tree = self.tree.lock();
+            let mut children = tree.children(folder).unwrap_or_default();
+            children.sort_by_key(|name| name[name.len() - 10..].to_owned());
+            match children.as_slice() {
+                [_, .., last] => tree.delete(&format!("{folder}/{last}")),
+                _ => return,
+            }
+        };
+        deliver(fired.expect("listed under the same lock"));
     }
 
     pub(crate) fn watch_count(&self) -> usize {
@@ -276,6 +282,7 @@ impl Line {
         session.connected(epoch, true);
     }
 
+    /// Ends what stands, on the wire.
     fn cut(&self) -> Option<(Arc<Session>, Arc<Epoch>)> {
         let epoch = {
             let mut state = self.state.lock();

@@ -24,7 +24,7 @@ mod workers;
 #[cfg(not(shuttle))]
 pub(crate) mod zk;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -82,10 +82,10 @@ struct State {
     standing: Standing,
     next_key: u64,
     /// Threads that want to know of every change of the connection.
-    waiters: HashMap<u64, Arc<Signal>>,
+    waiters: BTreeMap<u64, Arc<Signal>>,
     /// Tenures of the standing epoch.
-    tenures: HashMap<u64, Weak<Tenure>>,
-    locks: HashMap<u64, Weak<dyn LocalLock>>,
+    tenures: BTreeMap<u64, Weak<Tenure>>,
+    locks: BTreeMap<u64, Weak<dyn LocalLock>>,
     subscribers: Vec<Sender<ConnectionEvent>>,
     trouble: Trouble,
 }
@@ -112,9 +112,9 @@ impl Session {
             state: Mutex::new(State {
                 standing,
                 next_key: 0,
-                waiters: HashMap::new(),
-                tenures: HashMap::new(),
-                locks: HashMap::new(),
+                waiters: BTreeMap::new(),
+                tenures: BTreeMap::new(),
+                locks: BTreeMap::new(),
                 subscribers: Vec::new(),
                 trouble: Trouble::default(),
             }),

@@ -67,11 +67,13 @@ impl Session {
     /// Starts a sweep, or has the one that is on its way not stop before it has looked again.
     pub(super) fn sweep_orphans(self: &Arc<Self>) {
         let mut state = self.orphans.state.lock();
-        if state.queue.is_empty() {
-            return;
-        }
+        // Before the look at the queue: the sweep may have taken the last orphan out, and be about
+        // to put it back.
         if state.sweeping {
             state.again = true;
+            return;
+        }
+        if state.queue.is_empty() {
             return;
         }
         state.sweeping = true;
