@@ -146,7 +146,9 @@ fn settle(ensemble: &Ensemble, processes: &[Arc<Process>]) {
     let settled = || {
         ensemble.children_of(FOLDER).is_empty()
             && ensemble.watch_count() == 0
-            && processes.iter().all(|process| process.session.watches.len() == 0)
+            && processes
+                .iter()
+                .all(|process| process.session.watches.len() == 0)
     };
     while !settled() {
         shuttle::thread::yield_now();

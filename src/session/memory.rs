@@ -98,29 +98,17 @@ impl Ensemble {
 
     /// Removes by hand the last one in a queue of two or more, which cannot be the holder.
     pub(crate) fn remove_last_waiter(&self, folder: &str) {
-        let fired = {
-            let mut tree = self.tree.lock();
-            let mut children = tree.children(folder).unwrap_or_default();
-            children.sort_by_key(|name| name[name.len() - 10..].to_owned());
-            match children.as_slice() {
-                [_, .., last] => tree.delete(&format!("{folder}/{last}")),
-                _ => return,
-            }
-        };
-        deliver(fired.expect("listed under the same lock"));
+        let mut tree = self.tree.lock();
+        let mut children = tree.children(folder).unwrap_or_default();
+        children.sort_by_key(|name| name[name.len() - 10..].to_owned());
+        if let [_, .., last] = children.as_slice() {
+            let removed = tree.delete(&format!("{folder}/{last}"));
+            removed.expect("listed under the same lock");
+        }
     }
 
     pub(crate) fn watch_count(&self) -> usize {
         self.tree.lock().watches.len()
-    }
-}
-
-type Fired = Vec<(Arc<Session>, String, WatchEvent)>;
-
-/// After the tree's lock was released: a session's reaction may come back here.
-fn deliver(fired: Fired) {
-    for (session, path, event) in fired {
-        session.watch_event(&path, event);
     }
 }
 
@@ -138,13 +126,7 @@ impl Tree {
             .collect())
     }
 
-    fn create(
-        &mut self,
-        path: &str,
-        data: &[u8],
-        mode: NodeMode,
-        owner: i64,
-    ) -> Answer<(String, Fired)> {
+    fn create(&mut self, path: &str, data: &[u8], mode: NodeMode, owner: i64) -> Answer<String> {
         let (parent, _) = split(path);
         let mut path = path.to_owned();
         if !parent.is_empty() {
@@ -175,11 +157,11 @@ impl Tree {
         };
         self.nodes.insert(path.clone(), node);
         let parent = split(&path).0.to_owned();
-        let fired = self.fire(WatchKind::Children, &parent, WatchEvent::ChildrenChanged);
-        Ok((path, fired))
+        self.fire(WatchKind::Children, &parent, WatchEvent::ChildrenChanged);
+        Ok(path)
     }
 
-    fn delete(&mut self, path: &str) -> Answer<Fired> {
+    fn delete(&mut self, path: &str) -> Answer<()> {
         if !self.nodes.contains_key(path) {
             return Err(KeeperError::NoNode);
         }
@@ -190,29 +172,25 @@ impl Tree {
         self.nodes.remove(path);
         let parent = split(path).0.to_owned();
         // The server's own order: the node's watches, then those of its folder.
-        let mut fired = self.fire(WatchKind::Data, path, WatchEvent::Deleted);
-        fired.extend(self.fire(WatchKind::Children, path, WatchEvent::Deleted));
-        fired.extend(self.fire(WatchKind::Children, &parent, WatchEvent::ChildrenChanged));
-        Ok(fired)
+        self.fire(WatchKind::Data, path, WatchEvent::Deleted);
+        self.fire(WatchKind::Children, path, WatchEvent::Deleted);
+        self.fire(WatchKind::Children, &parent, WatchEvent::ChildrenChanged);
+        Ok(())
     }
 
-    fn fire(&mut self, kind: WatchKind, path: &str, event: WatchEvent) -> Fired {
-        let mut fired = Vec::new();
-        let keepers = &self.keepers;
-        self.watches.retain(|(of, at, session_id)| {
-            let hit = *of == kind && at == path;
-            if hit
-                && let Some(session) = keepers
-                    .iter()
-                    .find(|(id, _)| id == session_id)
-                    .and_then(|(_, line)| line.upgrade())
-                    .and_then(|line| line.session.get().and_then(Weak::upgrade))
-            {
-                fired.push((session, path.to_owned(), event));
+    /// Delivers an event. Under the tree's lock, as each client gets its events in the order of
+    /// the changes; a watcher only signals, and never comes back here.
+    fn fire(&mut self, kind: WatchKind, path: &str, event: WatchEvent) {
+        let hits = self
+            .watches
+            .extract_if(.., |(of, at, _)| *of == kind && at == path);
+        for (_, _, session_id) in hits.collect::<Vec<_>>() {
+            let line = self.keepers.iter().find(|(id, _)| *id == session_id);
+            let line = line.and_then(|(_, line)| line.upgrade());
+            if let Some(session) = line.and_then(|line| line.session()) {
+                session.watch_event(path, event);
             }
-            !hit
-        });
-        fired
+        }
     }
 
     fn watch(&mut self, kind: WatchKind, path: &str, session_id: i64) {
@@ -222,7 +200,7 @@ impl Tree {
         }
     }
 
-    fn end_session(&mut self, session_id: i64) -> Fired {
+    fn end_session(&mut self, session_id: i64) {
         self.watches.retain(|(_, _, id)| *id != session_id);
         self.keepers.retain(|(id, _)| *id != session_id);
         let owned: Vec<_> = self
@@ -231,11 +209,10 @@ impl Tree {
             .filter(|(_, node)| node.stat.ephemeral_owner == session_id)
             .map(|(path, _)| path.clone())
             .collect();
-        let mut fired = Vec::new();
         for path in owned {
-            fired.extend(self.delete(&path).unwrap_or_default());
+            self.delete(&path)
+                .expect("no children, and the lock is held");
         }
-        fired
     }
 }
 
@@ -304,17 +281,13 @@ impl Line {
         };
         session.suspended(epoch.number());
         epoch.lease().seal();
-        let fired = self.ensemble.tree.lock().end_session(epoch.session_id());
-        deliver(fired);
+        self.ensemble.tree.lock().end_session(epoch.session_id());
         session.lost(epoch.number(), crate::tenure::LossReason::Session);
         self.new_session();
     }
 
     /// Runs one request on the tree, as the connection lets it.
-    fn request<T>(
-        self: &Arc<Self>,
-        run: impl FnOnce(&mut Tree, i64) -> Answer<(T, Fired)>,
-    ) -> Answer<T> {
+    fn request<T>(self: &Arc<Self>, run: impl FnOnce(&mut Tree, i64) -> Answer<T>) -> Answer<T> {
         let (epoch, fault) = {
             let mut state = self.state.lock();
             if !state.open {
@@ -327,7 +300,7 @@ impl Line {
             self.break_aside();
             return Err(KeeperError::ConnectionLoss);
         }
-        let result = {
+        let answer = {
             let mut tree = self.ensemble.tree.lock();
             let session_id = epoch.session_id();
             if !tree.keepers.iter().any(|(id, _)| *id == session_id) {
@@ -335,10 +308,6 @@ impl Line {
             }
             run(&mut tree, session_id)
         };
-        let answer = result.map(|(answer, fired)| {
-            deliver(fired);
-            answer
-        });
         if fault == Some(Fault::After) {
             self.break_aside();
             return Err(KeeperError::ConnectionLoss);
@@ -361,8 +330,7 @@ impl Keeper for MemoryKeeper {
     }
 
     fn delete(&self, path: &str) -> Answer<()> {
-        self.0
-            .request(|tree, _| tree.delete(path).map(|fired| ((), fired)))
+        self.0.request(|tree, _| tree.delete(path))
     }
 
     fn children(&self, path: &str, watch: bool) -> Answer<Vec<String>> {
@@ -371,7 +339,7 @@ impl Keeper for MemoryKeeper {
             if watch {
                 tree.watch(WatchKind::Children, path, session_id);
             }
-            Ok((children, Fired::new()))
+            Ok(children)
         })
     }
 
@@ -382,13 +350,13 @@ impl Keeper for MemoryKeeper {
             if watch {
                 tree.watch(WatchKind::Data, path, session_id);
             }
-            Ok((answer, Fired::new()))
+            Ok(answer)
         })
     }
 
     fn stat(&self, path: &str) -> Answer<Option<NodeStat>> {
         self.0
-            .request(|tree, _| Ok((tree.nodes.get(path).map(|node| node.stat), Fired::new())))
+            .request(|tree, _| Ok(tree.nodes.get(path).map(|node| node.stat)))
     }
 
     fn make_root(&self) -> Answer<()> {
@@ -403,7 +371,7 @@ impl Keeper for MemoryKeeper {
             if tree.watches.len() == before {
                 return Err(KeeperError::NoWatch);
             }
-            Ok(((), Fired::new()))
+            Ok(())
         })
     }
 
@@ -424,8 +392,7 @@ impl Keeper for MemoryKeeper {
             state.epoch.take()
         };
         if let Some(epoch) = epoch {
-            let fired = self.0.ensemble.tree.lock().end_session(epoch.session_id());
-            deliver(fired);
+            self.0.ensemble.tree.lock().end_session(epoch.session_id());
         }
     }
 }

@@ -12,7 +12,7 @@ use super::keeper::{WatchEvent, WatchKind};
 use super::orphans::Orphan;
 use crate::signal::{Signal, Wakes};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Something that wants to know, at once and without blocking, that its watch has fired.
 pub(crate) trait Disturbed: Send + Sync {
@@ -107,6 +107,9 @@ pub(crate) struct WatchGuard {
     notice: Arc<Notice>,
     /// The connection on which the watch was left; 0 before that, and when it needs no removal.
     armed_on: AtomicU64,
+    /// An event had come before the read that left the watch was answered. It may have been that
+    /// of an earlier watch, so this one may be on the server still.
+    fired_early: AtomicBool,
 }
 
 impl WatchGuard {
@@ -124,11 +127,14 @@ impl WatchGuard {
             kind,
             notice,
             armed_on: AtomicU64::new(0),
+            fired_early: AtomicBool::new(false),
         }
     }
 
     /// The read was answered, on this connection.
     pub(crate) fn armed(&self, connection: u64) {
+        let fired_early = self.notice.has_fired();
+        self.fired_early.store(fired_early, Ordering::Relaxed);
         self.armed_on.store(connection, Ordering::Relaxed);
     }
 
@@ -158,10 +164,11 @@ impl Drop for WatchGuard {
             .watches
             .remove(&self.path, self.kind, &self.notice);
         let armed_on = self.armed_on.load(Ordering::Relaxed);
-        let on_server = armed_on != 0 && armed_on == self.session.connection();
+        let left = armed_on != 0 && armed_on == self.session.connection();
+        let gone = self.notice.has_fired() && !self.fired_early.load(Ordering::Relaxed);
         if last
-            && on_server
-            && !self.notice.has_fired()
+            && left
+            && !gone
             && let Some(epoch) = self.session.epoch()
         {
             let orphan = Orphan::Watch {
