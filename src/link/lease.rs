@@ -132,7 +132,7 @@ impl Epoch {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, shuttle))]
     pub(crate) fn new(number: u64, session_id: i64, timeout: Duration) -> Self {
         Self::begun(number, session_id, timeout, Instant::now())
     }

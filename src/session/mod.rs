@@ -13,7 +13,7 @@
 
 mod call;
 pub(crate) mod keeper;
-#[cfg(test)]
+#[cfg(all(test, shuttle))]
 pub(crate) mod memory;
 mod monitor;
 mod orphans;

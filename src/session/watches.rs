@@ -246,7 +246,7 @@ impl Watches {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, shuttle))]
     pub(crate) fn len(&self) -> usize {
         self.interests.lock().len()
     }

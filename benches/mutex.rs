@@ -1,0 +1,254 @@
+//! How fast the mutex is, in ratios to plain ZooKeeper calls of the same run.
+//!
+//! Machines are noisy and differ; ratios of two things that were measured in turns, one right
+//! after the other, much less so. So every sample runs a stretch of a reference first, and the
+//! table at the end gives the medians of the samples' own ratios.
+//!
+//! `cargo bench` measures, `cargo bench -- --test` runs everything once. A server is started
+//! unless `ZK_CONNECT` names one.
+
+mod measure;
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use criterion::measurement::WallTime;
+use criterion::{BenchmarkGroup, Criterion, SamplingMode};
+use zklock::{Client, Mutex, MutexBuilder};
+
+use measure::fifo::Fifo;
+use measure::plain::Plain;
+use measure::table::{self, Row, Sample, Target};
+use measure::{steady, table::per_cycle};
+use support::Server;
+
+const SAMPLES: usize = 30;
+const LINGER: Duration = Duration::from_secs(5);
+/// Stretches of the references: some 10 ms and more.
+const PLAIN_CYCLES: u64 = 20;
+const LOCAL_SECTIONS: u64 = 4_000;
+const NETWORK_SECTIONS: u64 = 64;
+
+fn main() {
+    let given = std::env::var("ZK_CONNECT").ok();
+    let server = given
+        .is_none()
+        .then(|| Server::builder().optimised().start());
+    let servers = given.or_else(|| server.as_ref().map(Server::connect_string));
+    let servers = servers.expect("given or started");
+    let subject = Subject {
+        client: Client::connect(&servers).expect("the server serves"),
+        plain: Plain::connect(&servers, "/plain"),
+    };
+    let mut criterion = Criterion::default().configure_from_args();
+    let testing = std::env::args().any(|arg| arg == "--test");
+    if !testing {
+        subject.warm_up();
+    }
+    let mut bench = Bench::new(&mut criterion);
+    one_thread(&subject, &mut bench);
+    threads(&subject, &mut bench);
+    let rows = bench.finish();
+    criterion.final_summary();
+    if !testing {
+        table::print(&rows);
+    }
+}
+
+struct Subject {
+    client: Client,
+    plain: Plain,
+}
+
+impl Subject {
+    fn lock(&self, name: &str, settings: impl Fn(MutexBuilder) -> MutexBuilder) -> Mutex {
+        let path = format!("/bench/{name}");
+        let builder = settings(Mutex::builder(&self.client, &path));
+        builder.build().expect("the path is good")
+    }
+
+    /// Java compiles what has run often; let it do so before anything is compared.
+    fn warm_up(&self) {
+        let lock = self.lock("warm", |lock| lock);
+        for _ in 0..5_000 {
+            self.plain.cycle();
+            cycle(&lock);
+        }
+    }
+
+    fn plain_cycle_ns(&self) -> f64 {
+        nanos(PLAIN_CYCLES, || self.plain.cycle())
+    }
+}
+
+struct Bench<'c> {
+    group: BenchmarkGroup<'c, WallTime>,
+    rows: Vec<Row>,
+}
+
+impl<'c> Bench<'c> {
+    fn new(criterion: &'c mut Criterion) -> Bench<'c> {
+        let mut group = criterion.benchmark_group("mutex");
+        group
+            .sampling_mode(SamplingMode::Flat)
+            .sample_size(SAMPLES)
+            .warm_up_time(Duration::from_millis(300))
+            .measurement_time(Duration::from_secs(3));
+        Bench {
+            group,
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row: samples of `candidate` (which does so many cycles and says how long that took),
+    /// each right after a stretch of `reference` (which says how many nanoseconds a cycle took).
+    fn row(
+        &mut self,
+        name: &str,
+        target: Target,
+        (against, reference): (&'static str, &dyn Fn() -> f64),
+        candidate: impl Fn(u64) -> Duration,
+    ) {
+        let mut samples = Vec::new();
+        self.group.bench_function(name, |bencher| {
+            bencher.iter_custom(|cycles| {
+                let reference_ns = reference();
+                let total = candidate(cycles);
+                samples.push(Sample {
+                    reference_ns,
+                    candidate_ns: per_cycle(total, cycles),
+                });
+                total
+            });
+        });
+        // What came before are criterion's warm-ups.
+        let measured = &samples[samples.len().saturating_sub(SAMPLES)..];
+        self.rows.extend(Row::new(name, against, target, measured));
+    }
+
+    fn finish(self) -> Vec<Row> {
+        self.group.finish();
+        self.rows
+    }
+}
+
+fn one_thread(subject: &Subject, bench: &mut Bench) {
+    let reference = || subject.plain_cycle_ns();
+    let plain: (&str, &dyn Fn() -> f64) = ("plain cycle", &reference);
+
+    // The noise of this way of measuring: a thing against itself.
+    bench.row("plain cycle", Target::Reported, plain, |cycles| {
+        repeat(cycles, || subject.plain.cycle())
+    });
+
+    let lock = subject.lock("idle", |lock| lock);
+    bench.row("idle cycle", Target::TimeAtMost(1.35), plain, |cycles| {
+        repeat(cycles, || cycle(&lock))
+    });
+    bench.row("timed cycle", Target::Reported, plain, |cycles| {
+        repeat(cycles, || {
+            let held = lock.try_lock_for(Duration::from_secs(5)).expect("healthy");
+            drop(held.expect("nobody else is about"));
+        })
+    });
+
+    let held = lock.lock().expect("healthy");
+    bench.row("re-entrant", Target::NanosAtMost(50.0), plain, |cycles| {
+        repeat(cycles, || cycle(&lock))
+    });
+    let other = subject.lock("idle", |lock| lock);
+    bench.row("try_lock busy", Target::Reported, plain, |cycles| {
+        repeat(cycles, || {
+            assert!(other.try_lock().expect("healthy").is_none());
+        })
+    });
+    drop(held);
+
+    let lingering = subject.lock("linger", |lock| lock.linger(LINGER));
+    for (name, target) in [
+        ("linger cycle", Target::RateAtLeast(1_000.0)),
+        ("linger cycle, time", Target::NanosAtMost(100.0)),
+    ] {
+        bench.row(name, target, plain, |cycles| {
+            // The tenure of the sample before may have run out.
+            cycle(&lingering);
+            repeat(cycles, || cycle(&lingering))
+        });
+    }
+}
+
+fn threads(subject: &Subject, bench: &mut Bench) {
+    let handing = subject.lock("handing", |lock| lock);
+    let apart = subject.lock("apart", |lock| lock.local_hand_off(false));
+    let fifo = Fifo::default();
+
+    let plain = || subject.plain_cycle_ns();
+    for threads in [1, 2, 8, 32] {
+        for (how, lock) in [("hand-off", &handing), ("no hand-off", &apart)] {
+            let name = format!("{threads} threads, {how}");
+            bench.row(&name, Target::Reported, ("plain cycle", &plain), |cycles| {
+                take_turns(lock, threads, cycles)
+            });
+        }
+        let name = format!("{threads} threads, bare FIFO");
+        bench.row(&name, Target::Reported, ("plain cycle", &plain), |cycles| {
+            queue_up(&fifo, threads, cycles)
+        });
+    }
+
+    let alone = || nanos(NETWORK_SECTIONS, || cycle(&handing));
+    let without = || per_cycle(take_turns(&apart, 32, NETWORK_SECTIONS), NETWORK_SECTIONS);
+    let bare = || per_cycle(queue_up(&fifo, 32, LOCAL_SECTIONS), LOCAL_SECTIONS);
+    let references: [(&str, Target, &dyn Fn() -> f64); 3] = [
+        ("1 thread", Target::RateAtLeast(0.9), &alone),
+        ("32, no hand-off", Target::RateAtLeast(30.0), &without),
+        ("32, bare FIFO", Target::RateAtLeast(0.5), &bare),
+    ];
+    for (against, target, reference) in references {
+        let name = format!("32 threads : {against}");
+        bench.row(&name, target, (against, reference), |cycles| {
+            take_turns(&handing, 32, cycles)
+        });
+    }
+    // The same lock, so that hand-off cannot hide what many threads do to the network's part.
+    let alone = || nanos(NETWORK_SECTIONS, || cycle(&apart));
+    bench.row(
+        "32 threads, no hand-off : 1 thread",
+        Target::RateAtLeast(0.9),
+        ("1 thread", &alone),
+        |cycles| take_turns(&apart, 32, cycles),
+    );
+}
+
+fn cycle(lock: &Mutex) {
+    drop(black_box(lock.lock().expect("healthy")));
+}
+
+fn repeat(cycles: u64, mut cycle: impl FnMut()) -> Duration {
+    let start = Instant::now();
+    for _ in 0..cycles {
+        cycle();
+    }
+    start.elapsed()
+}
+
+fn nanos(cycles: u64, cycle: impl FnMut()) -> f64 {
+    per_cycle(repeat(cycles, cycle), cycles)
+}
+
+fn take_turns(lock: &Mutex, threads: u32, sections: u64) -> Duration {
+    steady::time_of(threads, sections, |section| {
+        let _guard = lock.lock().expect("healthy");
+        section();
+    })
+}
+
+fn queue_up(fifo: &Fifo, threads: u32, sections: u64) -> Duration {
+    steady::time_of(threads, sections, |section| {
+        fifo.enter();
+        section();
+        fifo.leave();
+    })
+}

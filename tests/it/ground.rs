@@ -1,0 +1,116 @@
+//! What the tests share: a server that nobody harms, clients, and checks of what was left behind.
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use zklock::{Client, Mutex};
+
+use crate::support::{RawSession, Server, wait_until};
+
+/// Long enough for anything that happens at all.
+pub(crate) const SOON: Duration = Duration::from_secs(30);
+/// The session timeout of tests in which it plays a part. The test servers grant 1 s to 10 s.
+pub(crate) const T: Duration = Duration::from_secs(3);
+
+/// A server for all tests that do it no harm. Each uses paths of its own.
+pub(crate) fn server() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(Server::start)
+}
+
+pub(crate) fn client() -> Client {
+    Client::connect(&server().connect_string()).expect("a server that works")
+}
+
+pub(crate) fn client_at(servers: &str) -> Client {
+    Client::builder(servers)
+        .session_timeout(T)
+        .connect()
+        .expect("a server that works")
+}
+
+pub(crate) fn mutex(client: &Client, path: &str) -> Mutex {
+    Mutex::new(client, path).expect("a good path")
+}
+
+/// A session without a lock in it, to look and to interfere with.
+pub(crate) fn raw(server: &Server) -> RawSession {
+    RawSession::open(server.addr(), Duration::from_secs(10)).expect("a server that works")
+}
+
+pub(crate) fn children(server: &Server, path: &str) -> Vec<String> {
+    raw(server).children(path).unwrap_or_default()
+}
+
+#[track_caller]
+pub(crate) fn wait_for_children(server: &Server, path: &str, count: usize) {
+    let mut raw = raw(server);
+    wait_until(&format!("{count} children in {path}"), SOON, || {
+        raw.children(path).unwrap_or_default().len() == count
+    });
+}
+
+/// A process that does as it is told; see `tests/puppet`.
+pub(crate) struct Puppet {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+}
+
+impl Puppet {
+    pub(crate) fn start(servers: &str, path: &str) -> Self {
+        let mut child = Command::new(program())
+            .args([servers, path, &T.as_millis().to_string()])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("built together with the tests");
+        let mut puppet = Self {
+            to: child.stdin.take().expect("piped"),
+            from: BufReader::new(child.stdout.take().expect("piped")),
+            child,
+        };
+        assert_eq!(puppet.answer(), "ready");
+        puppet
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn command(&mut self, command: &str) {
+        writeln!(self.to, "{command}").expect("it lives");
+    }
+
+    pub(crate) fn answer(&mut self) -> String {
+        let mut line = String::new();
+        self.from.read_line(&mut line).expect("text");
+        line.trim_end().to_owned()
+    }
+
+    pub(crate) fn say(&mut self, command: &str) -> String {
+        self.command(command);
+        self.answer()
+    }
+}
+
+impl Drop for Puppet {
+    fn drop(&mut self) {
+        // Fails when it has ended already.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Cargo builds examples before it runs tests, and puts them beside the tests' folder.
+fn program() -> PathBuf {
+    let mut path = std::env::current_exe().expect("we run");
+    path.pop();
+    if path.ends_with("deps") {
+        path.pop();
+    }
+    path.join("examples/puppet")
+}

@@ -1,0 +1,68 @@
+//! What must not grow: nodes, watches on the server, and our own threads, descriptors and memory.
+//!
+//! Other libraries left a probe node, an `exists` watch on a node that is gone, or a closure for
+//! each attempt that failed.
+
+use std::time::Duration;
+
+use crate::ground::{Puppet, SOON, client_at, mutex, raw};
+use crate::support::{Server, process, wait_until};
+
+const TRIES: usize = 10_000;
+const WAITS: usize = 10_000;
+const WAITERS: usize = 50;
+
+#[test]
+fn failures_leave_nothing() {
+    let server = Server::start();
+    let path = "/leaks";
+    let mut holder = Puppet::start(&server.connect_string(), path);
+    assert_eq!(holder.say("lock"), "ok");
+    let client = client_at(&server.connect_string());
+    let lock = mutex(&client, path);
+    let try_and_wait = |tries: usize, waits: usize| {
+        for _ in 0..tries {
+            assert!(lock.try_lock().expect("answers").is_none());
+        }
+        // Most of them time out in the local queue, and in turn one in the global one.
+        std::thread::scope(|scope| {
+            for _ in 0..WAITERS {
+                scope.spawn(|| {
+                    for _ in 0..waits / WAITERS {
+                        let wait = Duration::from_millis(2);
+                        assert!(lock.try_lock_for(wait).expect("answers").is_none());
+                    }
+                });
+            }
+        });
+    };
+    let settled = |server: &Server| {
+        let mut raw = raw(server);
+        wait_until("only the holder queues, and nobody watches", SOON, || {
+            raw.children(path).expect("there").len() == 1 && server.stats().watch_count == 0
+        });
+    };
+    try_and_wait(200, 500);
+    settled(&server);
+    let before = server.stats();
+    let (threads, descriptors) = (threads_of_ours(), process::descriptors());
+    let memory = process::resident_bytes();
+    try_and_wait(TRIES, WAITS);
+    settled(&server);
+    let after = server.stats();
+    assert_eq!(after.znode_count, before.znode_count);
+    // Other tests run in this process at the same time, so these can only be bounded.
+    let more_threads = threads_of_ours().saturating_sub(threads);
+    assert!(more_threads < 100, "{more_threads} more threads");
+    let more_descriptors = process::descriptors().saturating_sub(descriptors);
+    assert!(
+        more_descriptors < 500,
+        "{more_descriptors} more descriptors"
+    );
+    let grown = process::resident_bytes().saturating_sub(memory);
+    assert!(grown < 200 << 20, "{grown} bytes more");
+}
+
+fn threads_of_ours() -> usize {
+    process::threads_named("zklock-")
+}

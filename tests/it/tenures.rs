@@ -1,0 +1,320 @@
+//! Tenures: local hand-off, linger, and taking over without another list.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use zklock::{Client, Mutex};
+
+use crate::ground::{SOON, children, client, client_at, mutex, raw, server, wait_for_children};
+use crate::support::{Counters, Proxy, opcode, wait_until};
+
+/// A client whose requests are counted.
+fn counted() -> (Proxy, Client) {
+    let proxy = Proxy::start(server().addr());
+    let client = client_at(&proxy.connect_string());
+    (proxy, client)
+}
+
+fn spent(proxy: &Proxy, before: &Counters, opcode: i32) -> u64 {
+    proxy.counters().requested(opcode) - before.requested(opcode)
+}
+
+#[test]
+fn an_idle_lock_costs_a_create_a_list_and_a_delete() {
+    let (proxy, client) = counted();
+    let lock = mutex(&client, "/tenure/cost");
+    drop(lock.lock().expect("free"));
+    let before = proxy.counters();
+    for _ in 0..10 {
+        drop(lock.lock().expect("free"));
+    }
+    assert_eq!(spent(&proxy, &before, opcode::CREATE), 10);
+    assert_eq!(spent(&proxy, &before, opcode::GET_CHILDREN), 10);
+    assert_eq!(spent(&proxy, &before, opcode::DELETE), 10);
+    assert_eq!(spent(&proxy, &before, opcode::EXISTS), 0);
+    assert_eq!(spent(&proxy, &before, opcode::GET_DATA), 0);
+}
+
+#[test]
+fn threads_hand_over_without_asking_anybody() {
+    let (proxy, client) = counted();
+    let lock = mutex(&client, "/tenure/local");
+    let path = lock.path().to_owned();
+    drop(lock.lock().expect("free"));
+    let before = proxy.counters();
+    let guard = lock.lock().expect("free");
+    let queued = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                queued.fetch_add(1, Ordering::SeqCst);
+                let guard = lock.lock().expect("its turn");
+                assert!(guard.is_held());
+                // All are queued before the first of them goes on.
+                wait_until("all came", SOON, || queued.load(Ordering::SeqCst) == 8);
+            });
+        }
+        wait_until("all came", SOON, || queued.load(Ordering::SeqCst) == 8);
+        drop(guard);
+    });
+    wait_for_children(server(), &path, 0);
+    // Those who came while nobody held anything locally may have begun another tenure.
+    let creates = spent(&proxy, &before, opcode::CREATE);
+    assert!(creates <= 3, "{creates} creates for 9 sections");
+}
+
+#[test]
+fn without_hand_off_each_section_queues() {
+    let (proxy, client) = counted();
+    let builder = Mutex::builder(&client, "/tenure/none").local_hand_off(false);
+    let lock = builder.build().expect("good");
+    drop(lock.lock().expect("free"));
+    let before = proxy.counters();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..5 {
+                    drop(lock.lock().expect("its turn"));
+                }
+            });
+        }
+    });
+    assert_eq!(spent(&proxy, &before, opcode::CREATE), 20);
+}
+
+/// Threads of a greedy process use the lock all the time. Each acquire of another process waits
+/// for the sections that the policy allows, and no more.
+fn greedy(max_handoffs: Option<u32>, path: &str) {
+    let (many, one) = (client(), client());
+    let mut builder = Mutex::builder(&many, path);
+    if let Some(most) = max_handoffs {
+        builder = builder.max_handoffs(most);
+    }
+    let (greedy, single) = (builder.build().expect("good"), mutex(&one, path));
+    let sections = AtomicUsize::new(0);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let allowed = usize::try_from(max_handoffs.unwrap_or(0)).expect("small") + 1;
+    std::thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::SeqCst) {
+                    let _guard = greedy.lock().expect("its turn");
+                    sections.fetch_add(1, Ordering::SeqCst);
+                }
+            });
+        }
+        wait_until("the others are busy", SOON, || {
+            sections.load(Ordering::SeqCst) > 100
+        });
+        for _ in 0..20 {
+            // From the moment at which our node stands in the queue; before that, nobody can know
+            // that we wait. What was begun by then may still end.
+            let before = std::thread::scope(|scope| {
+                let waits = scope.spawn(|| {
+                    single.lock().map(|guard| {
+                        let seen = sections.load(Ordering::SeqCst);
+                        drop(guard);
+                        seen
+                    })
+                });
+                let mut seen = sections.load(Ordering::SeqCst);
+                let mut raw = raw(server());
+                while !waits.is_finished() {
+                    let queued = raw.children(path).unwrap_or_default().len() > 1;
+                    if queued {
+                        break;
+                    }
+                    seen = sections.load(Ordering::SeqCst);
+                }
+                (
+                    sections.load(Ordering::SeqCst),
+                    waits.join().expect("no panic"),
+                    seen,
+                )
+            });
+            let (queued_at, got_at, _) = before;
+            let got_at = got_at.expect("its turn");
+            let waited = got_at.saturating_sub(queued_at);
+            // One section runs, and the event that tells of us is on its way during others: at
+            // some 10 us each that can be a few dozen, on a machine that is busy.
+            let slack = 1 + 200;
+            assert!(waited <= allowed + slack, "waited for {waited} sections");
+        }
+        stop.store(true, Ordering::SeqCst);
+    });
+}
+
+#[test]
+fn a_greedy_process_gives_way() {
+    greedy(None, "/tenure/greedy");
+}
+
+#[test]
+fn a_greedy_process_gives_way_after_its_hand_offs() {
+    greedy(Some(64), "/tenure/greedy64");
+}
+
+/// Strictly in turns, what a process does with its lock is counted on the wire.
+#[test]
+fn alternating_processes_take_over_without_another_list() {
+    let (one, first) = counted();
+    let (two, second) = counted();
+    let path = "/tenure/turns";
+    let locks = [mutex(&first, path), mutex(&second, path)];
+    let rounds = 20;
+    // Each lets go when the other has queued, so that each is second when it lists.
+    let run = |mine: &Mutex, rounds: usize| {
+        for _ in 0..rounds {
+            let guard = mine.lock().expect("its turn");
+            let mut raw = raw(server());
+            wait_until("the other waits", SOON, || {
+                raw.children(path).unwrap_or_default().len() == 2
+            });
+            drop(guard);
+        }
+    };
+    std::thread::scope(|scope| {
+        let last = locks[0].lock().expect("free");
+        let other = scope.spawn(|| {
+            run(&locks[1], rounds);
+        });
+        wait_for_children(server(), path, 2);
+        drop(last);
+        // Warm: from here on both know that they are second as a rule.
+        for _ in 0..5 {
+            let guard = locks[0].lock().expect("its turn");
+            let mut raw = raw(server());
+            wait_until("the other waits", SOON, || {
+                raw.children(path).unwrap_or_default().len() == 2
+            });
+            drop(guard);
+        }
+        let before = one.counters();
+        let counted = 10;
+        for _ in 0..counted {
+            let guard = locks[0].lock().expect("its turn");
+            let mut raw = raw(server());
+            wait_until("the other waits", SOON, || {
+                raw.children(path).unwrap_or_default().len() == 2
+            });
+            drop(guard);
+        }
+        let after = one.counters();
+        let each = |opcode| after.requested(opcode) - before.requested(opcode);
+        assert_eq!(each(opcode::CREATE), counted);
+        assert_eq!(each(opcode::DELETE), counted);
+        let reads = each(opcode::GET_CHILDREN) + each(opcode::GET_DATA) + each(opcode::EXISTS);
+        // A list and a look at the one ahead; only the list when the other was faster.
+        assert!(
+            reads <= 2 * counted,
+            "{reads} reads for {counted} hand-overs"
+        );
+        // The rest of the other's turns.
+        while !other.is_finished() {
+            let guard = locks[0].lock().expect("its turn");
+            let mut raw = raw(server());
+            wait_until("the other waits or is done", SOON, || {
+                other.is_finished() || raw.children(path).unwrap_or_default().len() == 2
+            });
+            drop(guard);
+        }
+    });
+    drop(two);
+}
+
+/// The proof that needs no list must not survive the removal of our own node: whoever concluded
+/// "the one ahead is gone, so it is my turn" would hold beside the next one.
+#[test]
+fn a_removed_waiter_does_not_take_over() {
+    let clients = [client(), client(), client()];
+    let path = "/tenure/removed";
+    let locks: Vec<_> = clients.iter().map(|c| mutex(c, path)).collect();
+    // The second has learned that it is second as a rule, so it relies on the proof next time.
+    for _ in 0..2 {
+        let guard = locks[0].lock().expect("free");
+        std::thread::scope(|scope| {
+            let second = scope.spawn(|| locks[1].lock().expect("its turn").path().to_owned());
+            wait_for_children(server(), path, 2);
+            drop(guard);
+            second.join().expect("no panic");
+        });
+        wait_for_children(server(), path, 0);
+    }
+    let guard = locks[0].lock().expect("free");
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| {
+            let guard = locks[1].lock().expect("its turn");
+            let third = locks[2].try_lock().expect("answers");
+            assert!(third.is_none(), "two hold at once");
+            guard.path().to_owned()
+        });
+        wait_for_children(server(), path, 2);
+        let mut names = children(server(), path);
+        names.retain(|name| !guard.path().ends_with(name.as_str()));
+        let removed = format!("{path}/{}", names[0]);
+        raw(server()).delete(&removed).expect("there");
+        drop(guard);
+        assert_ne!(second.join().expect("no panic"), removed);
+    });
+}
+
+#[test]
+fn a_lingering_lock_is_taken_again_without_asking() {
+    let (proxy, client) = counted();
+    let builder = Mutex::builder(&client, "/tenure/linger").linger(Duration::from_secs(60));
+    let lock = builder.build().expect("good");
+    let first = lock.lock().expect("free").path().to_owned();
+    let before = proxy.counters();
+    for _ in 0..1000 {
+        let guard = lock.lock().expect("ours");
+        assert!(guard.is_held());
+    }
+    for opcode in [
+        opcode::CREATE,
+        opcode::DELETE,
+        opcode::GET_CHILDREN,
+        opcode::GET_DATA,
+    ] {
+        assert_eq!(spent(&proxy, &before, opcode), 0);
+    }
+    let participants = lock.participants().expect("answers");
+    assert!(participants[0].is_idle() && participants[0].is_ours());
+    assert_eq!(participants[0].path(), first);
+    lock.release_idle().expect("answers");
+    assert!(children(server(), "/tenure/linger").is_empty());
+}
+
+#[test]
+fn a_newcomer_ends_the_linger() {
+    let (one, two) = (client(), client());
+    let builder = Mutex::builder(&one, "/tenure/newcomer").linger(Duration::from_secs(3600));
+    let lingering = builder.build().expect("good");
+    let newcomer = mutex(&two, "/tenure/newcomer");
+    for _ in 0..10 {
+        drop(lingering.lock().expect("its turn"));
+        assert_eq!(children(server(), "/tenure/newcomer").len(), 1);
+        drop(
+            newcomer
+                .try_lock_for(SOON)
+                .expect("answers")
+                .expect("given up"),
+        );
+    }
+}
+
+#[test]
+fn a_linger_ends_by_itself_and_with_its_lock() {
+    let client = client();
+    let lock = |linger| {
+        let builder = Mutex::builder(&client, "/tenure/over").linger(linger);
+        builder.build().expect("good")
+    };
+    let short = lock(Duration::from_millis(50));
+    drop(short.lock().expect("free"));
+    wait_for_children(server(), "/tenure/over", 0);
+    let long = lock(Duration::MAX);
+    drop(long.lock().expect("free"));
+    assert_eq!(children(server(), "/tenure/over").len(), 1);
+    drop(long);
+    wait_for_children(server(), "/tenure/over", 0);
+}

@@ -1,0 +1,118 @@
+//! A process for tests to command: it takes locks when told to, and says what came of it.
+//!
+//! `puppet SERVERS PATH SESSION_TIMEOUT_MS` answers each line of its input with one line.
+
+// Its answers are read by tests; there is nothing to document, and a failed expectation ends it.
+#![allow(missing_docs, clippy::expect_used)]
+
+use std::fs::OpenOptions;
+use std::io::{BufRead, Write};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use zklock::{Client, Mutex, MutexGuard};
+
+fn main() {
+    let _ = env_logger::try_init();
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, servers, path, timeout] = arguments.as_slice() else {
+        panic!("puppet SERVERS PATH SESSION_TIMEOUT_MS");
+    };
+    let timeout = Duration::from_millis(timeout.parse().expect("milliseconds"));
+    let client = Client::builder(servers)
+        .session_timeout(timeout)
+        .connect()
+        .expect("the server of the test");
+    let lock = Mutex::new(&client, path).expect("a good path");
+    let mut guards: Vec<MutexGuard<'_>> = Vec::new();
+    answer("ready");
+    for line in std::io::stdin().lock().lines() {
+        let line = line.expect("text");
+        let words: Vec<&str> = line.split(' ').collect();
+        match words.as_slice() {
+            ["lock"] => match lock.lock() {
+                Ok(guard) => {
+                    guards.push(guard);
+                    answer("ok");
+                }
+                Err(error) => answer(&format!("error {error:?}")),
+            },
+            ["unlock"] => match guards.pop().expect("locked before").unlock() {
+                Ok(()) => answer("ok"),
+                Err(error) => answer(&format!("error {error:?}")),
+            },
+            ["state"] => answer(&format!("{:?}", guards.last().expect("locked").state())),
+            ["lost"] => {
+                let guard = guards.last().expect("locked");
+                answer(&format!("{:?}", guard.lost().try_recv()));
+            }
+            ["token"] => match guards.last().expect("locked").fencing_token() {
+                Ok(token) => answer(&token.to_string()),
+                Err(error) => answer(&format!("error {error:?}")),
+            },
+            ["run", threads, sections, history] => {
+                let threads = threads.parse().expect("a number");
+                let sections = sections.parse().expect("a number");
+                run(&lock, threads, sections, history);
+                answer("ok");
+            }
+            ["fork"] => fork(&client, &lock),
+            _ => panic!("not a command: {line}"),
+        }
+    }
+}
+
+fn answer(text: &str) {
+    println!("{text}");
+    std::io::stdout().flush().expect("read by the test");
+}
+
+fn nanos() -> u128 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.expect("after 1970").as_nanos()
+}
+
+/// Runs sections on several threads, and appends when each began and ended, and its token.
+fn run(lock: &Mutex, threads: usize, sections: usize, history: &str) {
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut history = OpenOptions::new()
+                    .append(true)
+                    .open(history)
+                    .expect("made by the test");
+                for _ in 0..sections {
+                    let guard = lock.lock().expect("its turn");
+                    let begun = nanos();
+                    let token = guard.fencing_token().expect("held");
+                    std::thread::yield_now();
+                    let ended = nanos();
+                    drop(guard);
+                    let line = format!("{token} {begun} {ended}\n");
+                    // One write, which the system appends as a whole.
+                    history.write_all(line.as_bytes()).expect("disk");
+                }
+            });
+        }
+    });
+}
+
+/// Uses what was inherited in a forked child, and says there what came of it.
+fn fork(client: &Client, lock: &Mutex) {
+    let fork = fork::fork().expect("a child");
+    if fork == fork::Fork::Child {
+        let refused =
+            |result: zklock::Result<()>| result.expect_err("the parent's client").is_forked();
+        let all = refused(lock.lock().map(drop))
+            && refused(lock.try_lock().map(drop))
+            && refused(lock.try_lock_for(Duration::from_secs(1)).map(drop))
+            && refused(lock.participants().map(drop));
+        client.close();
+        answer(if all { "refused" } else { "let in" });
+        // Without destructors: those of the parent's guards are not ours to run... and if they
+        // ran, they would have to do nothing. The parent's next answer shows that nothing was done.
+        std::process::exit(0);
+    }
+    if let fork::Fork::Parent(child) = fork {
+        fork::waitpid(child).expect("ends by itself");
+    }
+}

@@ -1,0 +1,392 @@
+//! A TCP proxy between client and server that knows ZooKeeper's frames and
+//! does harm on request: delay, silence, resets, refusals, one lost reply.
+//!
+//! One thread moves all bytes and applies all orders, one after the other.
+//! Each method returns when its order has been carried out, so that what a test
+//! does next happens under the new regime. Bytes of one connection and
+//! direction never overtake one another.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{self, Sender, SyncSender};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::ports::Port;
+
+mod connection;
+mod frames;
+mod lane;
+mod relay;
+mod rules;
+
+use relay::Relay;
+pub(crate) use rules::{Action, Matcher};
+
+/// How long a method waits for the relay thread to carry out its order; it
+/// only ever blocks in poll(2), which an order ends.
+const OBEYED: Duration = Duration::from_secs(10);
+
+/// The numbers of the requests, as the protocol has them.
+pub(crate) mod opcode {
+    /// The handshake of a connection. It has no header; the proxy counts and
+    /// matches it under this number.
+    pub(crate) const CONNECT: i32 = 0;
+    pub(crate) const CREATE: i32 = 1;
+    pub(crate) const DELETE: i32 = 2;
+    pub(crate) const EXISTS: i32 = 3;
+    pub(crate) const GET_DATA: i32 = 4;
+    pub(crate) const SET_DATA: i32 = 5;
+    pub(crate) const GET_CHILDREN: i32 = 8;
+    pub(crate) const PING: i32 = 11;
+    pub(crate) const GET_CHILDREN2: i32 = 12;
+    pub(crate) const REMOVE_WATCHES: i32 = 18;
+    pub(crate) const AUTH: i32 = 100;
+    pub(crate) const CLOSE: i32 = -11;
+}
+
+/// Which way bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    ToServer,
+    ToClient,
+    Both,
+}
+
+/// What has passed through the proxy since it started.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    /// Connections accepted so far.
+    pub(crate) accepted: u64,
+    /// Connections open now.
+    pub(crate) open: u64,
+    /// Requests read from clients, by opcode, lost and held ones included.
+    pub(crate) requests: BTreeMap<i32, u64>,
+    /// Replies read from the server, by the opcode of their request, lost and
+    /// held ones included.
+    pub(crate) replies: BTreeMap<i32, u64>,
+    /// Notifications of watches read from the server.
+    pub(crate) notifications: u64,
+    /// Frames that were swallowed by a rule.
+    pub(crate) dropped: u64,
+}
+
+impl Counters {
+    /// The number of requests with this opcode.
+    pub(crate) fn requested(&self, opcode: i32) -> u64 {
+        self.requests.get(&opcode).copied().unwrap_or_default()
+    }
+
+    /// The number of replies to requests with this opcode.
+    pub(crate) fn replied(&self, opcode: i32) -> u64 {
+        self.replies.get(&opcode).copied().unwrap_or_default()
+    }
+}
+
+/// A running proxy. Dropping it resets its connections and frees its port.
+#[derive(Debug)]
+pub(crate) struct Proxy {
+    port: Port,
+    desk: Arc<Desk>,
+    relay: Option<JoinHandle<()>>,
+}
+
+/// A fault in waiting, as `on_request` and `on_reply` set it.
+#[derive(Debug)]
+pub(crate) struct Trap {
+    desk: Arc<Desk>,
+    rule: RuleId,
+}
+
+/// A request or reply that is to be held back, as `hold_request` and
+/// `hold_reply` ask for. Dropping this releases nothing.
+#[derive(Debug)]
+pub(crate) struct Hold(Trap);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct RuleId(u64);
+
+/// Where the tests' threads and the relay thread meet.
+#[derive(Debug)]
+struct Desk {
+    orders: Mutex<Sender<Order>>,
+    wake: UnixStream,
+    seen: Arc<Seen>,
+}
+
+/// What the relay thread has seen, for others to read and wait for.
+#[derive(Debug, Default)]
+struct Seen {
+    state: Mutex<SeenState>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct SeenState {
+    counters: Counters,
+    /// How often each rule has struck.
+    struck: BTreeMap<RuleId, u64>,
+}
+
+type Order = Box<dyn FnOnce(&mut Relay) + Send>;
+
+impl Proxy {
+    /// Starts a proxy before `target`, which need not be listening yet.
+    pub(crate) fn start(target: SocketAddr) -> Proxy {
+        let port = Port::claim();
+        let (wake, woken) = UnixStream::pair().expect("a socket pair can be made");
+        // A full pipe means that the relay thread will wake anyway.
+        wake.set_nonblocking(true).expect("it is a socket");
+        let (orders, inbox) = mpsc::channel();
+        let seen = Arc::new(Seen::default());
+        let mut relay = Relay::new(port.addr(), target, woken, inbox, Arc::clone(&seen));
+        relay.listen();
+        let relay = thread::Builder::new()
+            .name("test-proxy".to_owned())
+            .spawn(move || relay.run())
+            .expect("a thread can be started");
+        Proxy {
+            port,
+            desk: Arc::new(Desk {
+                orders: Mutex::new(orders),
+                wake,
+                seen,
+            }),
+            relay: Some(relay),
+        }
+    }
+
+    /// `127.0.0.1:port`, without a chroot.
+    pub(crate) fn connect_string(&self) -> String {
+        self.addr().to_string()
+    }
+
+    pub(crate) fn addr(&self) -> SocketAddr {
+        self.port.addr()
+    }
+
+    /// Ends every fault: accepts, heals, delays nothing, forgets all rules and
+    /// releases whatever they held back.
+    pub(crate) fn pass(&self) {
+        self.desk.tell(|relay| {
+            relay.listen();
+            relay.delay(Direction::Both, Duration::ZERO);
+            relay.forget_rules();
+            relay.heal();
+        });
+    }
+
+    /// Lets every frame arrive `delay` later, in each direction: latency, not
+    /// a limit to the rate. Frames under way keep their time.
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.delay_direction(Direction::Both, delay);
+    }
+
+    pub(crate) fn delay_direction(&self, direction: Direction, delay: Duration) {
+        self.desk.tell(move |relay| relay.delay(direction, delay));
+    }
+
+    /// Keeps and accepts connections, but moves not a byte: neither data nor
+    /// the end of a connection gets through. What is under way is kept, and
+    /// arrives after [`Proxy::heal`].
+    pub(crate) fn black_hole(&self, direction: Direction) {
+        self.desk.tell(move |relay| relay.silence(direction));
+    }
+
+    /// Ends the black holes, those of single connections included.
+    pub(crate) fn heal(&self) {
+        self.desk.tell(Relay::heal);
+    }
+
+    /// Resets every open connection, towards both sides (a TCP RST, not an
+    /// orderly end); what was under way is lost.
+    pub(crate) fn reset_all(&self) {
+        self.desk.tell(Relay::reset_all);
+    }
+
+    /// Stops listening: connection attempts are refused from now on. Open
+    /// connections stay.
+    pub(crate) fn refuse(&self) {
+        self.desk.tell(Relay::refuse);
+    }
+
+    /// Listens again after [`Proxy::refuse`].
+    pub(crate) fn accept(&self) {
+        self.desk.tell(Relay::listen);
+    }
+
+    /// Lets later connections go to another server.
+    pub(crate) fn retarget(&self, target: SocketAddr) {
+        self.desk.tell(move |relay| relay.retarget(target));
+    }
+
+    /// Swallows a request before the server sees it, then acts.
+    pub(crate) fn on_request(&self, matcher: impl Into<Matcher>, action: Action) -> Trap {
+        let matcher = matcher.into();
+        self.trap(move |relay| relay.on_request(matcher, action.into()))
+    }
+
+    /// Swallows the reply to a request (which the server has carried out by
+    /// then), then acts. The requests are counted, not the replies.
+    pub(crate) fn on_reply(&self, matcher: impl Into<Matcher>, action: Action) -> Trap {
+        let matcher = matcher.into();
+        self.trap(move |relay| relay.on_reply(matcher, action.into()))
+    }
+
+    /// Holds back a request, and all that follows it on its connection, until
+    /// it is released.
+    pub(crate) fn hold_request(&self, matcher: impl Into<Matcher>) -> Hold {
+        let matcher = matcher.into();
+        Hold(self.trap(move |relay| relay.on_request(matcher, rules::Effect::Hold)))
+    }
+
+    /// Holds back a reply, and all that follows it on its connection, until
+    /// it is released.
+    pub(crate) fn hold_reply(&self, matcher: impl Into<Matcher>) -> Hold {
+        let matcher = matcher.into();
+        Hold(self.trap(move |relay| relay.on_reply(matcher, rules::Effect::Hold)))
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        self.desk.seen.lock().counters.clone()
+    }
+
+    /// Waits until the counters are as the condition wants them.
+    ///
+    /// # Panics
+    /// If they are not within the given time.
+    #[track_caller]
+    pub(crate) fn wait_for(&self, mut condition: impl FnMut(&Counters) -> bool, within: Duration) {
+        let state = self
+            .desk
+            .seen
+            .wait_until(within, |state| condition(&state.counters));
+        if let Err(state) = state {
+            panic!("not within {within:?}; the proxy saw {:?}", state.counters);
+        }
+    }
+
+    fn trap(&self, order: impl FnOnce(&mut Relay) -> RuleId + Send + 'static) -> Trap {
+        Trap {
+            rule: self.desk.tell(order),
+            desk: Arc::clone(&self.desk),
+        }
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.desk.send(Box::new(Relay::quit));
+        // It has panicked where this fails, and has said so itself.
+        let _ = self.relay.take().map(JoinHandle::join);
+    }
+}
+
+impl Trap {
+    /// Waits until the fault has struck.
+    ///
+    /// # Panics
+    /// If it does not within the given time.
+    #[track_caller]
+    pub(crate) fn wait_until_sprung(&self, within: Duration) {
+        let state = self.desk.seen.wait_until(within, |state| {
+            state.struck.get(&self.rule).is_some_and(|count| *count > 0)
+        });
+        if let Err(state) = state {
+            panic!(
+                "no matching frame came within {within:?}; the proxy saw {:?}",
+                state.counters
+            );
+        }
+    }
+
+    /// How often the fault has struck.
+    pub(crate) fn times_sprung(&self) -> u64 {
+        let state = self.desk.seen.lock();
+        state.struck.get(&self.rule).copied().unwrap_or_default()
+    }
+
+    /// Takes the fault away. What it did stays done; what it holds goes on.
+    pub(crate) fn disarm(&self) {
+        let rule = self.rule;
+        self.desk.tell(move |relay| relay.forget_rule(rule));
+    }
+}
+
+impl Hold {
+    /// Waits until the frame has come and is held back.
+    ///
+    /// # Panics
+    /// If it does not come within the given time.
+    #[track_caller]
+    pub(crate) fn wait_until_held(&self, within: Duration) {
+        self.0.wait_until_sprung(within);
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.0.times_sprung() > 0
+    }
+
+    /// Lets the frame, and all behind it, go on. A frame that has not come yet
+    /// will not be held.
+    pub(crate) fn release(&self) {
+        self.0.disarm();
+    }
+}
+
+impl Desk {
+    /// Has the relay thread carry out an order and returns its result.
+    fn tell<R: Send + 'static>(&self, order: impl FnOnce(&mut Relay) -> R + Send + 'static) -> R {
+        let (result, done): (SyncSender<R>, _) = mpsc::sync_channel(1);
+        self.send(Box::new(move |relay| {
+            // Nobody waits for it any more where the test has panicked.
+            let _ = result.send(order(relay));
+        }));
+        done.recv_timeout(OBEYED)
+            .expect("the proxy's thread runs and carries out orders")
+    }
+
+    fn send(&self, order: Order) {
+        let orders = self.orders.lock().unwrap_or_else(PoisonError::into_inner);
+        // Without a receiver the thread is gone; whoever waits will say so.
+        let _ = orders.send(order);
+        let _ = (&self.wake).write(&[1]);
+    }
+}
+
+impl Seen {
+    fn lock(&self) -> MutexGuard<'_, SeenState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn update(&self, change: impl FnOnce(&mut SeenState)) {
+        change(&mut self.lock());
+        self.changed.notify_all();
+    }
+
+    /// Waits for a condition; returns the state that fails it when time is up.
+    fn wait_until(
+        &self,
+        within: Duration,
+        mut condition: impl FnMut(&SeenState) -> bool,
+    ) -> Result<(), MutexGuard<'_, SeenState>> {
+        let deadline = Instant::now() + within;
+        let mut state = self.lock();
+        loop {
+            if condition(&state) {
+                return Ok(());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(state);
+            }
+            (state, _) = self
+                .changed
+                .wait_timeout(state, left)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Which frame is to suffer, and what.
+
+use super::RuleId;
+
+/// What happens in place of passing a frame on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Action {
+    /// The frame is lost, the connection goes on.
+    Drop,
+    /// The frame is lost and its connection is reset, both ways. Frames before
+    /// it still arrive.
+    Reset,
+    /// The frame is lost and its connection falls silent, both ways, until
+    /// `heal`. Frames before it still arrive.
+    BlackHole,
+}
+
+/// Which request is meant: by opcode, and by count among those that match.
+///
+/// A bare opcode converts to "the next one". Counting starts when the rule is
+/// set and goes on over all connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Matcher {
+    opcode: i32,
+    path_part: Option<String>,
+    which: Which,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    Nth(u64),
+    Every,
+}
+
+impl Matcher {
+    /// The first request with this opcode from now on.
+    pub(crate) fn next(opcode: i32) -> Matcher {
+        Matcher::nth(opcode, 1)
+    }
+
+    /// The `n`th request with this opcode from now on, counted from 1.
+    pub(crate) fn nth(opcode: i32, n: u64) -> Matcher {
+        assert!(n > 0, "counted from 1");
+        Matcher {
+            opcode,
+            path_part: None,
+            which: Which::Nth(n),
+        }
+    }
+
+    /// Every request with this opcode, until the rule is taken away.
+    pub(crate) fn every(opcode: i32) -> Matcher {
+        Matcher {
+            opcode,
+            path_part: None,
+            which: Which::Every,
+        }
+    }
+
+    /// Only requests whose path contains this text match, and are counted: a
+    /// create of a lock's node, say, and not that of its folder.
+    pub(crate) fn with_path_containing(mut self, part: &str) -> Matcher {
+        self.path_part = Some(part.to_owned());
+        self
+    }
+}
+
+impl From<i32> for Matcher {
+    fn from(opcode: i32) -> Matcher {
+        Matcher::next(opcode)
+    }
+}
+
+/// What a rule does to a frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Effect {
+    Lose(Action),
+    Hold,
+}
+
+impl From<Action> for Effect {
+    fn from(action: Action) -> Effect {
+        Effect::Lose(action)
+    }
+}
+
+/// At which end of a request's life a rule strikes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    Request,
+    Reply,
+}
+
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub(super) id: RuleId,
+    phase: Phase,
+    matcher: Matcher,
+    effect: Effect,
+    matched: u64,
+}
+
+/// The rules in force, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct Rules {
+    rules: Vec<Rule>,
+    ids_given: u64,
+}
+
+/// What the rules have for one request.
+#[derive(Debug, Default)]
+pub(super) struct Sentence {
+    pub(super) on_request: Option<(RuleId, Effect)>,
+    pub(super) on_reply: Option<(RuleId, Effect)>,
+}
+
+impl Rules {
+    pub(super) fn add(&mut self, phase: Phase, matcher: Matcher, effect: Effect) -> RuleId {
+        self.ids_given += 1;
+        let id = RuleId(self.ids_given);
+        self.rules.push(Rule {
+            id,
+            phase,
+            matcher,
+            effect,
+            matched: 0,
+        });
+        id
+    }
+
+    pub(super) fn remove(&mut self, id: RuleId) {
+        self.rules.retain(|rule| rule.id != id);
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.rules.clear();
+    }
+
+    pub(super) fn contains(&self, id: RuleId) -> bool {
+        self.rules.iter().any(|rule| rule.id == id)
+    }
+
+    /// Counts a request and says what is to happen to it and its reply. Where
+    /// several rules strike at once, the oldest has its way.
+    pub(super) fn judge(&mut self, opcode: i32, path: Option<&str>) -> Sentence {
+        let mut sentence = Sentence::default();
+        for rule in &mut self.rules {
+            if rule.strikes(opcode, path) {
+                let slot = match rule.phase {
+                    Phase::Request => &mut sentence.on_request,
+                    Phase::Reply => &mut sentence.on_reply,
+                };
+                slot.get_or_insert((rule.id, rule.effect));
+            }
+        }
+        sentence
+    }
+}
+
+impl Rule {
+    fn strikes(&mut self, opcode: i32, path: Option<&str>) -> bool {
+        let part = self.matcher.path_part.as_deref();
+        let on_path = part.is_none_or(|part| path.is_some_and(|path| path.contains(part)));
+        if opcode != self.matcher.opcode || !on_path {
+            return false;
+        }
+        self.matched += 1;
+        match self.matcher.which {
+            Which::Nth(n) => self.matched == n,
+            Which::Every => true,
+        }
+    }
+}
