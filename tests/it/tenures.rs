@@ -1,5 +1,6 @@
 //! Tenures: local hand-off, linger, and taking over without another list.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -154,72 +155,44 @@ fn a_greedy_process_gives_way_after_its_hand_offs() {
     greedy(Some(64), "/tenure/greedy64");
 }
 
-/// Strictly in turns, what a process does with its lock is counted on the wire.
+/// Strictly in turns, what a process does with its lock is counted on the wire: for each hand-over
+/// one create, one delete, and two reads.
 #[test]
 fn alternating_processes_take_over_without_another_list() {
-    let (one, first) = counted();
-    let (two, second) = counted();
     let path = "/tenure/turns";
-    let locks = [mutex(&first, path), mutex(&second, path)];
-    let rounds = 20;
-    // Each lets go when the other has queued, so that each is second when it lists.
-    let run = |mine: &Mutex, rounds: usize| {
-        for _ in 0..rounds {
-            let guard = mine.lock().expect("its turn");
-            let mut raw = raw(server());
-            wait_until("the other waits", SOON, || {
-                raw.children(path).unwrap_or_default().len() == 2
-            });
+    let sides = [counted(), counted()];
+    let locks = [mutex(&sides[0].1, path), mutex(&sides[1].1, path)];
+    let rounds: u64 = 20;
+    // A side lets go when the other has set its watch, so that each is second when it lists.
+    let turns = |mine: usize, holds: RangeInclusive<u64>| {
+        let other = &sides[1 - mine].0;
+        for hold in holds {
+            let guard = locks[mine].lock().expect("its turn");
+            if hold <= rounds {
+                other.wait_for(|seen| seen.replied(opcode::GET_DATA) >= hold, SOON);
+            }
             drop(guard);
         }
     };
     std::thread::scope(|scope| {
-        let last = locks[0].lock().expect("free");
-        let other = scope.spawn(|| {
-            run(&locks[1], rounds);
-        });
-        wait_for_children(server(), path, 2);
-        drop(last);
-        // Warm: from here on both know that they are second as a rule.
-        for _ in 0..5 {
-            let guard = locks[0].lock().expect("its turn");
-            let mut raw = raw(server());
-            wait_until("the other waits", SOON, || {
-                raw.children(path).unwrap_or_default().len() == 2
-            });
-            drop(guard);
-        }
-        let before = one.counters();
-        let counted = 10;
-        for _ in 0..counted {
-            let guard = locks[0].lock().expect("its turn");
-            let mut raw = raw(server());
-            wait_until("the other waits", SOON, || {
-                raw.children(path).unwrap_or_default().len() == 2
-            });
-            drop(guard);
-        }
-        let after = one.counters();
-        let each = |opcode| after.requested(opcode) - before.requested(opcode);
-        assert_eq!(each(opcode::CREATE), counted);
-        assert_eq!(each(opcode::DELETE), counted);
-        let reads = each(opcode::GET_CHILDREN) + each(opcode::GET_DATA) + each(opcode::EXISTS);
-        // A list and a look at the one ahead; only the list when the other was faster.
-        assert!(
-            reads <= 2 * counted,
-            "{reads} reads for {counted} hand-overs"
-        );
-        // The rest of the other's turns.
-        while !other.is_finished() {
-            let guard = locks[0].lock().expect("its turn");
-            let mut raw = raw(server());
-            wait_until("the other waits or is done", SOON, || {
-                other.is_finished() || raw.children(path).unwrap_or_default().len() == 2
-            });
-            drop(guard);
-        }
+        let first = locks[0].lock().expect("free");
+        let other = scope.spawn(|| turns(1, 1..=rounds));
+        sides[1]
+            .0
+            .wait_for(|seen| seen.replied(opcode::GET_DATA) >= 1, SOON);
+        drop(first);
+        turns(0, 2..=rounds + 1);
+        other.join().expect("no panic");
     });
-    drop(two);
+    let seen = sides[0].0.counters();
+    assert_eq!(seen.requested(opcode::DELETE), rounds + 1);
+    assert_eq!(seen.requested(opcode::GET_DATA), rounds);
+    assert_eq!(seen.requested(opcode::EXISTS), 0);
+    // One for each acquire, and one for the first time that we waited: until then nothing had
+    // shown that the watch on the folder is worth setting.
+    assert_eq!(seen.requested(opcode::GET_CHILDREN), rounds + 2);
+    // The deletion of the node ahead is told to its own watch and to that of the folder.
+    assert!(seen.notifications <= 2 * rounds, "{seen:?}");
 }
 
 /// The proof that needs no list must not survive the removal of our own node: whoever concluded
