@@ -18,7 +18,11 @@ pub(crate) const T: Duration = Duration::from_secs(3);
 /// A server for all tests that do it no harm. Each uses paths of its own.
 pub(crate) fn server() -> &'static Server {
     static SERVER: OnceLock<Server> = OnceLock::new();
-    SERVER.get_or_init(Server::start)
+    SERVER.get_or_init(|| {
+        // With RUST_LOG set and --nocapture, a test shows what the library says.
+        let _ = env_logger::builder().format_timestamp_millis().try_init();
+        Server::start()
+    })
 }
 
 pub(crate) fn client() -> Client {
