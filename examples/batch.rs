@@ -246,7 +246,7 @@ fn start_workers(run: &Run, ledger: &Path) -> Result<(Vec<Worker>, Receiver<News
             for line in lines
                 .into_iter()
                 .flat_map(BufRead::lines)
-                .map_while(|line| line.ok())
+                .map_while(std::result::Result::ok)
             {
                 if tell.send((index, Some(line))).is_err() {
                     return;

@@ -47,14 +47,12 @@ impl LockName {
     /// ```
     pub fn new(name: impl Into<String>) -> Result<Self> {
         let name = name.into();
-        let (rest, separator) = name.split_at(name.floor_char_boundary(name.len().max(1) - 1));
+        let rest = name.strip_suffix(['-', '_']);
         let why = if name.len() < 2 || name.len() > MAX_NAME_BYTES {
             format!("it must have 2 to {MAX_NAME_BYTES} bytes")
         } else if name.contains('/') {
             "it must not contain \"/\"".to_owned()
-        } else if !matches!(separator, "-" | "_")
-            || (separator == "-" && rest.ends_with(['-', '_']))
-        {
+        } else if rest.is_none_or(|rest| name.ends_with('-') && rest.ends_with(['-', '_'])) {
             "it must end in one \"-\" or \"_\", so that the number can be told apart".to_owned()
         } else if let Err(why) = crate::path::check(&format!("/{name}x")) {
             why

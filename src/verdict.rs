@@ -134,7 +134,7 @@ mod tests {
         let wait = Verdict::Wait { on: a, ahead: 1 };
         assert_eq!(decide(&b, &children), wait);
         assert_eq!(
-            decide(&b, &[b.clone()]),
+            decide(&b, std::slice::from_ref(&b)),
             Verdict::Held {
                 others_behind: false
             }
