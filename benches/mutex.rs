@@ -187,12 +187,12 @@ fn threads(subject: &Subject, bench: &mut Bench) {
     let plain = || subject.plain_cycle_ns();
     for threads in [1, 2, 8, 32] {
         for (how, lock) in [("hand-off", &handing), ("no hand-off", &apart)] {
-            let name = format!("{threads} threads, {how}");
+            let name = format!("threads {threads}, {how}");
             bench.row(&name, Target::Reported, ("plain cycle", &plain), |cycles| {
                 take_turns(lock, threads, cycles)
             });
         }
-        let name = format!("{threads} threads, bare FIFO");
+        let name = format!("threads {threads}, bare FIFO");
         bench.row(&name, Target::Reported, ("plain cycle", &plain), |cycles| {
             queue_up(&fifo, threads, cycles)
         });
@@ -207,7 +207,7 @@ fn threads(subject: &Subject, bench: &mut Bench) {
         ("32, bare FIFO", Target::RateAtLeast(0.5), &bare),
     ];
     for (against, target, reference) in references {
-        let name = format!("32 threads : {against}");
+        let name = format!("threads 32 : {against}");
         bench.row(&name, target, (against, reference), |cycles| {
             take_turns(&handing, 32, cycles)
         });
@@ -215,7 +215,7 @@ fn threads(subject: &Subject, bench: &mut Bench) {
     // The same lock, so that hand-off cannot hide what many threads do to the network's part.
     let alone = || nanos(NETWORK_SECTIONS, || cycle(&apart));
     bench.row(
-        "32 threads, no hand-off : 1 thread",
+        "threads 32, no hand-off : 1 thread",
         Target::RateAtLeast(0.9),
         ("1 thread", &alone),
         |cycles| take_turns(&apart, 32, cycles),

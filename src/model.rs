@@ -142,7 +142,7 @@ fn settle(ensemble: &Ensemble, processes: &[Arc<Process>]) {
     for process in processes {
         let _ = process.queue.end_idle();
     }
-    // If they never do, this is a schedule without end, and the explorer says so.
+    let mut looks = 0;
     let settled = || {
         ensemble.children_of(FOLDER).is_empty()
             && ensemble.watch_count() == 0
@@ -151,6 +151,8 @@ fn settle(ensemble: &Ensemble, processes: &[Arc<Process>]) {
                 .all(|process| process.session.watches.len() == 0)
     };
     while !settled() {
+        looks += 1;
+        assert!(looks < 10_000, "left behind: {ensemble:?}");
         shuttle::thread::yield_now();
     }
     for process in processes {

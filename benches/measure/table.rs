@@ -119,7 +119,8 @@ pub(crate) fn digits(value: f64) -> String {
         size if size >= 100.0 => thousands(value),
         size if size >= 10.0 => format!("{value:.1}"),
         size if size >= 0.01 => format!("{value:.2}"),
-        _ => format!("{value:.5}"),
+        size if size > 0.0 => format!("{value:.1e}"),
+        _ => "0".to_owned(),
     }
 }
 

@@ -148,3 +148,89 @@ fn read_until(mut stream: &TcpStream, mut bytes: &mut [u8], until: Instant) -> i
     }
     Ok(())
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::super::tests::{Deaf, config};
+    use super::*;
+
+    fn knock(address: SocketAddr, timeout_ms: i32) -> TcpStream {
+        let mut stream = TcpStream::connect(address).expect("it listens");
+        let request = ConnectRequest {
+            last_zxid_seen: 0,
+            timeout_ms,
+            session_id: 0,
+            password: vec![0; 16],
+        };
+        stream.write_all(&request.to_frame()).expect("read");
+        stream
+    }
+
+    fn gate() -> Gate {
+        let wire = Wire::new(config(Vec::new()), Arc::new(Deaf));
+        Gate::open(wire).expect("a port")
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(30)
+    }
+
+    /// Nothing but the end of the stream.
+    fn is_dropped(mut stream: TcpStream) -> bool {
+        let limit = Some(Duration::from_secs(30));
+        stream.set_read_timeout(limit).expect("a socket");
+        match stream.read(&mut [0; 64]) {
+            Ok(read) => read == 0,
+            Err(error) => error.kind() == io::ErrorKind::ConnectionReset,
+        }
+    }
+
+    #[test]
+    fn strangers_get_nothing_and_disturb_nobody() {
+        let gate = gate();
+        let (address, secret) = (gate.address().expect("open"), gate.secret_ms);
+        let wire = Arc::clone(&gate.wire);
+        let silent = TcpStream::connect(address).expect("it listens");
+        let wrong = knock(address, secret ^ 1);
+        let mut long = TcpStream::connect(address).expect("it listens");
+        long.write_all(&i32::MAX.to_be_bytes()).expect("read");
+        let mut negative = TcpStream::connect(address).expect("it listens");
+        negative.write_all(&(-1_i32).to_be_bytes()).expect("read");
+        let right = knock(address, secret);
+        gate.admit(soon()).expect("the right one came");
+        for stranger in [silent, wrong, long, negative] {
+            assert!(is_dropped(stranger));
+        }
+        // The right one was greeted, with what it asked for.
+        let mut greeting = [0; 41];
+        (&right).read_exact(&mut greeting).expect("greeted");
+        let response = ConnectResponse::parse(&greeting[4..]).expect("well-formed");
+        assert_eq!(response.timeout_ms, secret);
+        // And now there is no port any more.
+        TcpStream::connect(address).expect_err("closed");
+        drop(right);
+        let mut state = wire.state.lock();
+        while state.threads > 0 {
+            assert!(!wire.changed.wait_until(&mut state, soon()).timed_out());
+        }
+    }
+
+    #[test]
+    fn waiting_for_the_crate_is_bounded() {
+        let gate = gate();
+        let wire = Arc::clone(&gate.wire);
+        let error = gate.admit(Instant::now()).expect_err("nobody comes");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        let mut state = wire.state.lock();
+        while state.threads > 0 {
+            assert!(!wire.changed.wait_until(&mut state, soon()).timed_out());
+        }
+    }
+
+    #[test]
+    fn secrets_differ_and_are_long_timeouts() {
+        let (one, other) = (gate(), gate());
+        assert_ne!(one.secret_ms, other.secret_ms);
+        assert!(one.secret_timeout() >= Duration::from_secs(3600));
+    }
+}

@@ -29,6 +29,8 @@ mod frame;
 mod gate;
 mod hosts;
 mod lease;
+#[cfg(all(test, not(shuttle)))]
+mod tests;
 mod upstream;
 mod wire;
 

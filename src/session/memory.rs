@@ -112,6 +112,17 @@ impl Ensemble {
     }
 }
 
+/// What is left, for messages.
+impl std::fmt::Debug for Ensemble {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let tree = self.tree.lock();
+        f.debug_struct("Ensemble")
+            .field("nodes", &tree.nodes.keys())
+            .field("watches", &tree.watches)
+            .finish_non_exhaustive()
+    }
+}
+
 impl Tree {
     fn children(&self, path: &str) -> Answer<Vec<String>> {
         if !path.is_empty() && !self.nodes.contains_key(path) {

@@ -1,0 +1,9 @@
+//! The parts of the load tool, `examples/load.rs`.
+
+pub(crate) mod compare;
+pub(crate) mod crew;
+pub(crate) mod herd;
+pub(crate) mod history;
+pub(crate) mod idle;
+pub(crate) mod plot;
+pub(crate) mod traffic;

@@ -1,0 +1,100 @@
+//! Puts load on a lock from several processes and threads, checks that no two sections overlapped,
+//! and says how fast it was, how long anybody waited, and what it cost the server.
+//!
+//! ```text
+//! cargo run --release --example load -- --processes 4 --threads 8 --max-handoffs 64
+//! cargo run --release --example load -- compare     # the README's tables
+//! cargo run --release --example load -- plot        # docs/throughput.svg from compare's results
+//! ```
+//!
+//! A server is started unless `--servers` or `ZK_CONNECT` names one.
+
+#[path = "../benches/load/mod.rs"]
+mod load;
+#[path = "../benches/measure/mod.rs"]
+mod measure;
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use load::crew::{self, Load};
+use load::{compare, idle, plot};
+use support::Server;
+
+/// Load on a lock, from several processes and threads.
+#[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    load: Load,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs the comparisons and prints them as Markdown tables. Always on servers of its own.
+    Compare {
+        /// Only these of a to f.
+        #[arg(default_value = "abcdef")]
+        parts: String,
+    },
+    /// Draws docs/throughput.svg from the results of the last `compare a`.
+    Plot,
+    /// One of the processes; started by the tool itself.
+    #[command(hide = true)]
+    Worker {
+        #[command(flatten)]
+        load: Load,
+        #[arg(long)]
+        records: PathBuf,
+    },
+    /// What a client costs that does nothing; started by the tool itself.
+    #[command(hide = true)]
+    Idle { servers: String },
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match cli.command {
+        None => run(cli.load),
+        Some(Command::Compare { parts }) => {
+            compare::run(&parts);
+            ExitCode::SUCCESS
+        }
+        Some(Command::Plot) => {
+            plot::run();
+            ExitCode::SUCCESS
+        }
+        Some(Command::Worker { load, records }) => {
+            crew::work(&load, &records);
+            ExitCode::SUCCESS
+        }
+        Some(Command::Idle { servers }) => {
+            idle::measure(&servers);
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+fn run(mut load: Load) -> ExitCode {
+    let given = load
+        .servers
+        .take()
+        .or_else(|| std::env::var("ZK_CONNECT").ok());
+    let server = given
+        .is_none()
+        .then(|| Server::builder().optimised().start());
+    load.servers = given.or_else(|| server.as_ref().map(Server::connect_string));
+    let outcome = crew::run(&load);
+    print!("{outcome}");
+    if outcome.overlap.is_some() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    }
+}
