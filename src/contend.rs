@@ -43,12 +43,22 @@ pub enum WaitStrategy {
 
 /// What is known about others who wait for a lock that we hold.
 pub(crate) enum News {
-    /// Nothing: nobody has looked.
-    Unknown,
+    /// Nothing: nobody has looked, or something changed since. The watch has no further use, and
+    /// goes when our node does.
+    Unknown(Option<WatchGuard>),
     /// When we looked nobody did, and the watch that was left with that look tells of any change.
     Alone(WatchGuard),
-    /// Somebody waits. The watch has no further use, and goes when our node does.
-    Company { _watch: Option<WatchGuard> },
+    /// Somebody waits.
+    Company(Option<WatchGuard>),
+}
+
+impl News {
+    /// Our node was deleted: that has fired the watch on the folder.
+    fn forget(self) {
+        if let Self::Alone(watch) | Self::Unknown(Some(watch)) | Self::Company(Some(watch)) = self {
+            watch.forget();
+        }
+    }
 }
 
 /// A place at the head.
@@ -223,14 +233,7 @@ impl Contest {
         let path = tenure.node().to_owned();
         match self.session.call(&Request::Delete { path }) {
             Ok(_) => {
-                // The delete itself has fired the watch on the folder.
-                if let News::Alone(watch)
-                | News::Company {
-                    _watch: Some(watch),
-                } = news
-                {
-                    watch.forget();
-                }
+                news.forget();
                 Ok(())
             }
             Err(CallError::Refused(KeeperError::NoNode)) => {
@@ -256,13 +259,7 @@ impl Contest {
     pub(crate) fn abandon(&self, tenure: &Tenure, news: News) {
         let path = tenure.node().to_owned();
         self.session.reap(Orphan::Node { path }, tenure.epoch());
-        if let News::Alone(watch)
-        | News::Company {
-            _watch: Some(watch),
-        } = news
-        {
-            watch.forget();
-        }
+        news.forget();
     }
 
     /// Looks whether others wait for a lock that we hold, and leaves a watch that tells of any
@@ -284,16 +281,12 @@ impl Contest {
         let (_, own) = crate::path::split(tenure.node());
         match verdict(&self.grammar, own, &children, &TieOrder::default()) {
             Verdict::Held { others_behind } => Ok(if others_behind {
-                News::Company {
-                    _watch: Some(watch),
-                }
+                News::Company(Some(watch))
             } else {
                 News::Alone(watch)
             }),
             // One number for two nodes, so there is another contender.
-            Verdict::Tied { .. } => Ok(News::Company {
-                _watch: Some(watch),
-            }),
+            Verdict::Tied { .. } => Ok(News::Company(Some(watch))),
             Verdict::Wait { .. } | Verdict::Gone => Err(Error::removed(tenure.node())),
         }
     }
@@ -485,9 +478,9 @@ impl Contest {
                     };
                     log::debug!("{}: acquired", tenure.node());
                     let news = match (others_behind, watch.take()) {
-                        (true, watch) => News::Company { _watch: watch },
+                        (true, watch) => News::Company(watch),
                         (false, Some(watch)) if watch.is_live() => News::Alone(watch),
-                        (false, _) => News::Unknown,
+                        (false, watch) => News::Unknown(watch),
                     };
                     return Ok(Found::Won(Won { tenure, news }));
                 }
@@ -593,7 +586,7 @@ impl Contest {
         }
         Look::Won(Won {
             tenure,
-            news: News::Unknown,
+            news: News::Unknown(None),
         })
     }
 

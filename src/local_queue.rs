@@ -381,7 +381,7 @@ impl LocalQueue {
     fn stint(&self, won: Won) -> Stint {
         let mut stint = Stint {
             tenure: won.tenure,
-            news: News::Unknown,
+            news: News::Unknown(None),
             handoffs: 0,
             company_since: None,
         };
@@ -399,10 +399,10 @@ impl LocalQueue {
                 stint.handoffs = 0;
                 stint.company_since = None;
             }
-            News::Company { .. } => {
+            News::Company(_) => {
                 stint.company_since.get_or_insert_with(sync::now);
             }
-            News::Unknown => {}
+            News::Unknown(_) => {}
         }
         stint.news = news;
     }
@@ -689,8 +689,8 @@ impl Stint {
     fn company(&self) -> Company {
         match &self.news {
             News::Alone(watch) if watch.is_live() => Company::None,
-            News::Alone(_) | News::Unknown => Company::Unknown,
-            News::Company { .. } => Company::Some,
+            News::Alone(_) | News::Unknown(_) => Company::Unknown,
+            News::Company(_) => Company::Some,
         }
     }
 

@@ -138,7 +138,7 @@ impl Session {
 
     fn remove_watch(self: &Arc<Self>, path: &str, kind: WatchKind) -> Result<(), CallError> {
         // One watch on the server serves all who wait for it in this session.
-        if self.watches.is_wanted(path, kind) {
+        if self.watches.entrust(path, kind, self.connection()) {
             return Ok(());
         }
         let request = Request::Unwatch {

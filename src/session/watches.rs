@@ -12,7 +12,7 @@ use super::keeper::{WatchEvent, WatchKind};
 use super::orphans::Orphan;
 use crate::signal::{Signal, Wakes};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicU64, Ordering};
 
 /// Something that wants to know, at once and without blocking, that its watch has fired.
 pub(crate) trait Disturbed: Send + Sync {
@@ -96,20 +96,17 @@ impl Notice {
     }
 }
 
-type Interests = HashMap<(WatchKind, Box<str>), Vec<Arc<Notice>>>;
-
 /// An interest in a watch, from before the read that leaves it on the server until it is not
-/// needed any more: then the watch is taken off the server again, unless it has fired.
+/// needed any more. Whoever is the last to be interested in a watch that may still be there has it
+/// taken off the server.
 pub(crate) struct WatchGuard {
     session: Arc<Session>,
     path: String,
     kind: WatchKind,
     notice: Arc<Notice>,
-    /// The connection on which the watch was left; 0 before that, and when it needs no removal.
+    /// The connection on which the watch was left, and the number of that arming; 0 before.
     armed_on: AtomicU64,
-    /// An event had come before the read that left the watch was answered. It may have been that
-    /// of an earlier watch, so this one may be on the server still.
-    fired_early: AtomicBool,
+    arming: AtomicU64,
 }
 
 impl WatchGuard {
@@ -127,14 +124,17 @@ impl WatchGuard {
             kind,
             notice,
             armed_on: AtomicU64::new(0),
-            fired_early: AtomicBool::new(false),
+            arming: AtomicU64::new(0),
         }
     }
 
     /// The read was answered, on this connection.
     pub(crate) fn armed(&self, connection: u64) {
-        let fired_early = self.notice.has_fired();
-        self.fired_early.store(fired_early, Ordering::Relaxed);
+        let arming = self
+            .session
+            .watches
+            .armed(&self.path, self.kind, connection);
+        self.arming.store(arming, Ordering::Relaxed);
         self.armed_on.store(connection, Ordering::Relaxed);
     }
 
@@ -151,24 +151,19 @@ impl WatchGuard {
         &self.notice
     }
 
-    /// The watch has fired on the server, though the event may not be here yet.
+    /// The watch has surely fired on the server since it was left, though the event may not be
+    /// here yet.
     pub(crate) fn forget(self) {
-        self.armed_on.store(0, Ordering::Relaxed);
+        let arming = self.arming.load(Ordering::Relaxed);
+        self.session.watches.gone(&self.path, self.kind, arming);
     }
 }
 
 impl Drop for WatchGuard {
     fn drop(&mut self) {
-        let last = self
-            .session
-            .watches
-            .remove(&self.path, self.kind, &self.notice);
-        let armed_on = self.armed_on.load(Ordering::Relaxed);
-        let left = armed_on != 0 && armed_on == self.session.connection();
-        let gone = self.notice.has_fired() && !self.fired_early.load(Ordering::Relaxed);
-        if last
-            && left
-            && !gone
+        let watches = &self.session.watches;
+        let left_on = watches.remove(&self.path, self.kind, &self.notice);
+        if left_on.is_some_and(|connection| connection == self.session.connection())
             && let Some(epoch) = self.session.epoch()
         {
             let orphan = Orphan::Watch {
@@ -180,42 +175,76 @@ impl Drop for WatchGuard {
     }
 }
 
+/// All that is known of one watch: there is one on the server for all who wait for it.
+#[derive(Default)]
+struct Interest {
+    notices: Vec<Arc<Notice>>,
+    /// The last read that left the watch, as long as nothing proves that it has fired since: the
+    /// connection and the number of the arming. An event alone is no proof, as it may be that of
+    /// an earlier watch on the same path, on its way when this one was set.
+    armed: Option<(u64, u64)>,
+}
+
 /// The registry of one session.
 #[derive(Default)]
 pub(crate) struct Watches {
-    interests: Mutex<Interests>,
-    /// Counts events in the order in which the server sent them. Only the event thread, and a
-    /// removal on a worker, move it.
+    interests: Mutex<HashMap<(WatchKind, Box<str>), Interest>>,
+    /// Counts events in the order in which the server sent them, and armings. Only the event
+    /// thread, and a removal on a worker, move it for events.
     clock: AtomicU64,
 }
 
 impl Watches {
     /// Adds an interest. To be called *before* the read that sets the watch, so that an event that
     /// overtakes the reply finds it.
-    pub(crate) fn add(&self, path: &str, kind: WatchKind, notice: &Arc<Notice>) {
+    fn add(&self, path: &str, kind: WatchKind, notice: &Arc<Notice>) {
         self.interests
             .lock()
             .entry((kind, path.into()))
             .or_default()
+            .notices
             .push(Arc::clone(notice));
     }
 
-    /// Removes an interest. Returns whether it was the last one in this watch.
-    pub(crate) fn remove(&self, path: &str, kind: WatchKind, notice: &Arc<Notice>) -> bool {
+    /// Removes an interest. If it was the last one, returns the connection on which the watch may
+    /// still be.
+    fn remove(&self, path: &str, kind: WatchKind, notice: &Arc<Notice>) -> Option<u64> {
         let mut interests = self.interests.lock();
         let key = (kind, path.into());
-        let Some(notices) = interests.get_mut(&key) else {
-            return true;
-        };
-        notices.retain(|other| !Arc::ptr_eq(other, notice));
-        let last = notices.is_empty();
-        if last {
-            interests.remove(&key);
+        let interest = interests.get_mut(&key)?;
+        interest.notices.retain(|other| !Arc::ptr_eq(other, notice));
+        if !interest.notices.is_empty() {
+            return None;
         }
-        last
+        let interest = interests.remove(&key)?;
+        interest.armed.map(|(connection, _)| connection)
     }
 
-    pub(crate) fn is_wanted(&self, path: &str, kind: WatchKind) -> bool {
+    /// The watch was left on the server. Returns the number of this arming.
+    fn armed(&self, path: &str, kind: WatchKind, connection: u64) -> u64 {
+        let arming = self.tick();
+        if let Some(interest) = self.interests.lock().get_mut(&(kind, path.into())) {
+            interest.armed = Some((connection, arming));
+        }
+        arming
+    }
+
+    /// The watch that was left by this arming is gone from the server; one of a later arming stays.
+    fn gone(&self, path: &str, kind: WatchKind, arming: u64) {
+        if let Some(interest) = self.interests.lock().get_mut(&(kind, path.into())) {
+            interest.armed = interest.armed.filter(|(_, latest)| *latest > arming);
+        }
+    }
+
+    fn tick(&self) -> u64 {
+        self.clock.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// There may be a watch on the server that nobody here has left: an abandoned call did. If
+    /// somebody is interested in it anyway, its removal is now up to the last of those. Returns
+    /// whether there is anybody.
+    pub(crate) fn entrust(&self, path: &str, kind: WatchKind, connection: u64) -> bool {
+        self.armed(path, kind, connection);
         self.interests.lock().contains_key(&(kind, path.into()))
     }
 
@@ -234,13 +263,18 @@ impl Watches {
 
     /// Tells those who look at this one watch.
     pub(crate) fn fire_kind(&self, path: &str, kind: WatchKind, event: WatchEvent) {
-        let at = self.clock.fetch_add(1, Ordering::Relaxed) + 1;
-        let notices = self
-            .interests
-            .lock()
-            .get(&(kind, path.into()))
-            .cloned()
-            .unwrap_or_default();
+        let at = self.tick();
+        let notices = {
+            let mut interests = self.interests.lock();
+            let Some(interest) = interests.get_mut(&(kind, path.into())) else {
+                return;
+            };
+            // A node that is gone takes its watches with it; nothing has two contenders' names.
+            if event == WatchEvent::Deleted && kind == WatchKind::Data {
+                interest.armed = None;
+            }
+            interest.notices.clone()
+        };
         for notice in notices {
             notice.fire(event, at);
         }
