@@ -33,7 +33,7 @@ const CLOSE_BOUND: Duration = Duration::from_secs(2);
 /// itself; threads that wait for a lock queue again within their deadlines.
 ///
 /// # Threads
-/// Five for each client (`zklock-up`, `zklock-down`, `zklock-monitor` and two of the `zookeeper`
+/// Six for each client (`zklock-up`, `zklock-down`, `zklock-monitor` and three of the `zookeeper`
 /// crate), and up to four `zklock-worker`s once calls with deadlines or clean-up need them.
 ///
 /// # Fork

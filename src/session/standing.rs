@@ -216,3 +216,144 @@ impl Standing {
         (epoch, news)
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn epoch(number: u64) -> Arc<Epoch> {
+        let timeout = Duration::from_secs(3600);
+        Arc::new(Epoch::begun(number, 100, timeout, Instant::now()))
+    }
+
+    fn connected() -> Standing {
+        let mut standing = Standing::new(Instant::now());
+        assert!(standing.connected(epoch(1), false).is_some());
+        standing
+    }
+
+    /// Every event in every phase: which phase it leads to.
+    #[test]
+    fn the_table() {
+        use ConnectionState::{Closed, Connected, Connecting, Suspended};
+        type Event = fn(&mut Standing);
+        let now = Instant::now;
+        let phases: [(&str, fn() -> Standing); 6] = [
+            ("connecting", || Standing::new(Instant::now())),
+            ("opening", || {
+                let mut standing = Standing::new(Instant::now());
+                standing.hold_back();
+                assert!(standing.connected(epoch(1), false).is_none());
+                standing
+            }),
+            ("opening again", || {
+                let mut standing = connected();
+                standing.begin(Instant::now()).expect("connected");
+                standing.suspended(1, Instant::now());
+                assert!(standing.connected(epoch(1), true).is_none());
+                standing
+            }),
+            ("connected", connected),
+            ("suspended", || {
+                let mut standing = connected();
+                standing.suspended(1, Instant::now());
+                standing
+            }),
+            ("closed", || {
+                let mut standing = connected();
+                standing.closed();
+                standing
+            }),
+        ];
+        let events: [(&str, Event, [ConnectionState; 6]); 5] = [
+            (
+                "suspended",
+                |standing| {
+                    standing.suspended(1, Instant::now());
+                },
+                [
+                    Connecting, Suspended, Suspended, Suspended, Suspended, Closed,
+                ],
+            ),
+            (
+                "suspended, of another session",
+                |standing| assert!(!standing.suspended(7, Instant::now())),
+                [
+                    Connecting, Connecting, Suspended, Connected, Suspended, Closed,
+                ],
+            ),
+            (
+                "lost",
+                |standing| {
+                    standing.lost(1, Instant::now());
+                },
+                [
+                    Connecting, Connecting, Connecting, Connecting, Connecting, Closed,
+                ],
+            ),
+            (
+                "lost, another session",
+                |standing| assert!(standing.lost(7, Instant::now()).is_none()),
+                [
+                    Connecting, Connecting, Suspended, Connected, Suspended, Closed,
+                ],
+            ),
+            (
+                "closed",
+                |standing| {
+                    standing.closed();
+                },
+                [Closed; 6],
+            ),
+        ];
+        for (event, act, expected) in events {
+            for ((phase, make), expected) in phases.iter().zip(expected) {
+                let mut standing = make();
+                act(&mut standing);
+                assert_eq!(standing.state(), expected, "{event} when {phase}");
+            }
+        }
+        assert!(connected().begin(now()).is_ok());
+    }
+
+    /// A call that was begun before a break holds the next connection shut until it is answered.
+    #[test]
+    fn no_call_crosses_an_epoch() {
+        let mut standing = connected();
+        standing.begin(Instant::now()).expect("connected");
+        standing.begin(Instant::now()).expect("connected");
+        standing.suspended(1, Instant::now());
+        standing.lost(1, Instant::now()).expect("stood until now");
+        assert!(standing.connected(epoch(2), false).is_none());
+        assert!(standing.begin(Instant::now()).is_err());
+        assert!(standing.answered().is_none());
+        let opened = standing.answered().expect("all are answered");
+        assert_eq!(opened.contact.epoch.number(), 2);
+        assert_eq!(opened.contact.connection, 2);
+        assert!(!opened.resumed);
+    }
+
+    #[test]
+    fn a_session_whose_lease_is_over_begins_no_call() {
+        let mut standing = connected();
+        let epoch = Arc::clone(standing.epoch().expect("connected"));
+        epoch.lease().seal();
+        let refused = standing.begin(Instant::now()).expect_err("lost");
+        assert_eq!(refused, NoContact::Disconnected);
+    }
+
+    #[test]
+    fn losing_and_closing_seal_the_lease() {
+        for end in [
+            |standing: &mut Standing| drop(standing.lost(1, Instant::now())),
+            |standing: &mut Standing| drop(standing.closed()),
+        ] {
+            let mut standing = connected();
+            let epoch = Arc::clone(standing.epoch().expect("connected"));
+            end(&mut standing);
+            assert!(!epoch.lease().alive(Instant::now()));
+        }
+    }
+}
