@@ -238,9 +238,10 @@ mod tests {
     #[test]
     fn the_table() {
         use ConnectionState::{Closed, Connected, Connecting, Suspended};
+        type Make = fn() -> Standing;
         type Event = fn(&mut Standing);
         let now = Instant::now;
-        let phases: [(&str, fn() -> Standing); 6] = [
+        let phases: [(&str, Make); 6] = [
             ("connecting", || Standing::new(Instant::now())),
             ("opening", || {
                 let mut standing = Standing::new(Instant::now());
