@@ -23,33 +23,30 @@
 //! see it, and from then on by that thread alone; other threads read `owner` only to find that it
 //! is not they.
 
+mod idle;
+mod release;
+mod seat;
+mod stint;
+mod thread_number;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
+use self::seat::{Offer, Seat};
+pub(crate) use self::stint::Policy;
+use self::stint::Stint;
+use self::thread_number::thread_number;
 use crate::bound::Bound;
 use crate::cancel::CancelToken;
 use crate::contend::{Contest, News, Place, Won};
 use crate::error::{Error, Result};
 use crate::session::watches::{Disturbed, Wake};
-use crate::session::{LocalLock, Timed, Waiter};
-use crate::signal::{Signal, Wakes};
+use crate::session::{LocalLock, Waiter};
+use crate::signal::Wakes;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Mutex};
 use crate::tenure::Tenure;
-
-/// How long a tenure may go on.
-#[derive(Clone, Debug)]
-pub(crate) struct Policy {
-    /// Local threads take turns inside a tenure.
-    pub(crate) hand_off: bool,
-    /// Turns more, once another process waits.
-    pub(crate) max_handoffs: Option<u32>,
-    /// Time more, once another process waits.
-    pub(crate) max_tenure: Option<Duration>,
-    /// How long an idle tenure is kept.
-    pub(crate) linger: Duration,
-}
 
 /// The threads of this process at one lock.
 pub(crate) struct LocalQueue {
@@ -78,75 +75,6 @@ enum Turn {
     Held(Stint),
     Between,
     Idle { stint: Stint, since: Instant },
-}
-
-/// A tenure, and how far it has been used up.
-struct Stint {
-    tenure: Arc<Tenure>,
-    news: News,
-    /// Local hand-overs since others were, or may have been, known to wait.
-    handoffs: u32,
-    /// Since when.
-    company_since: Option<Instant>,
-}
-
-/// What the holder's release leads to.
-enum Next {
-    /// The lock is somebody's again, or idle.
-    Settled,
-    /// It must be known first whether others wait.
-    Look(Stint),
-    /// The tenure is over.
-    Leave(Stint),
-}
-
-/// One sleeping thread.
-struct Seat {
-    thread: u64,
-    signal: Arc<Signal>,
-    offer: Mutex<Offer>,
-}
-
-enum Offer {
-    Waiting,
-    /// The lock is yours.
-    Granted,
-    /// Go to the global queue, from this place.
-    Lead(Place),
-    Closed,
-    /// The thread has left.
-    Left,
-}
-
-impl Seat {
-    /// Gives the offer back if the thread has left.
-    fn offer(&self, offer: Offer) -> std::result::Result<(), Offer> {
-        let mut current = self.offer.lock();
-        if let Offer::Left = *current {
-            return Err(offer);
-        }
-        *current = offer;
-        drop(current);
-        self.signal.raise(Wakes::DONE);
-        Ok(())
-    }
-
-    /// What was offered, once.
-    fn take(&self) -> Option<Offer> {
-        let mut offer = self.offer.lock();
-        match *offer {
-            Offer::Waiting => None,
-            _ => Some(std::mem::replace(&mut *offer, Offer::Left)),
-        }
-    }
-
-    /// Leaves, unless something was offered before.
-    fn leave(&self) -> std::result::Result<(), Offer> {
-        match std::mem::replace(&mut *self.offer.lock(), Offer::Left) {
-            Offer::Waiting | Offer::Left => Ok(()),
-            offer => Err(offer),
-        }
-    }
 }
 
 /// The right and duty to stand in the global queue for all threads. Dropping it passes it on, with
@@ -282,11 +210,7 @@ impl LocalQueue {
             drop(local);
             return self.lead_after(stint);
         }
-        let seat = Arc::new(Seat {
-            thread: me,
-            signal: Arc::new(Signal::new()),
-            offer: Mutex::new(Offer::Waiting),
-        });
+        let seat = Seat::new(me);
         local.queue.push_back(Arc::clone(&seat));
         drop(local);
         self.wait_for_turn(&seat, bound)
@@ -440,165 +364,6 @@ impl LocalQueue {
         }
     }
 
-    // ---- release ----
-
-    /// Gives one hold back. Called by the owner only.
-    #[inline]
-    pub(crate) fn release(&self) -> Result<()> {
-        let depth = self.depth.load(Ordering::Relaxed);
-        if depth > 1 {
-            self.depth.store(depth - 1, Ordering::Relaxed);
-            return Ok(());
-        }
-        let next = {
-            let mut local = self.state.lock();
-            self.owner.store(0, Ordering::Relaxed);
-            let Turn::Held(stint) = std::mem::replace(&mut local.turn, Turn::Between) else {
-                unreachable!("the owner releases what is held");
-            };
-            self.settle(&mut local, stint)
-        };
-        match next {
-            Next::Settled => Ok(()),
-            next => self.release_slowly(next),
-        }
-    }
-
-    /// Decides what comes after a release, and does what can be done without ZooKeeper. The turn
-    /// is `Between`.
-    #[inline]
-    fn settle(&self, local: &mut Local, stint: Stint) -> Next {
-        if local.closed || (local.queue.is_empty() && self.policy.linger.is_zero()) {
-            return Next::Leave(stint);
-        }
-        let now = sync::now();
-        if !stint.tenure.is_held(now) {
-            return Next::Leave(stint);
-        }
-        if local.queue.is_empty() {
-            return match stint.company() {
-                Company::None => {
-                    self.idle(local, stint, now);
-                    Next::Settled
-                }
-                Company::Unknown => Next::Look(stint),
-                Company::Some => Next::Leave(stint),
-            };
-        }
-        if !self.policy.hand_off {
-            return Next::Leave(stint);
-        }
-        match stint.company() {
-            Company::None => self.hand_over(local, stint),
-            // While the policy leaves turns anyway, whether somebody waits need not be known.
-            Company::Unknown | Company::Some if self.has_turns_left(&stint, now) => {
-                let mut stint = stint;
-                stint.handoffs += 1;
-                stint.company_since.get_or_insert(now);
-                self.hand_over(local, stint)
-            }
-            Company::Unknown => Next::Look(stint),
-            Company::Some => Next::Leave(stint),
-        }
-    }
-
-    fn has_turns_left(&self, stint: &Stint, now: Instant) -> bool {
-        let Policy {
-            max_handoffs,
-            max_tenure,
-            ..
-        } = self.policy;
-        let turns = match (max_handoffs, max_tenure) {
-            (None, None) => false,
-            (Some(most), _) => stint.handoffs < most,
-            (None, Some(_)) => true,
-        };
-        let since = stint.company_since.unwrap_or(now);
-        turns && max_tenure.is_none_or(|most| now.saturating_duration_since(since) < most)
-    }
-
-    /// Makes the first thread in the queue the holder.
-    fn hand_over(&self, local: &mut Local, stint: Stint) -> Next {
-        local.turn = Turn::Held(stint);
-        while let Some(seat) = local.queue.pop_front() {
-            // Before the offer: the thread may run, and release, at once. A thread that has left
-            // takes `state` before it goes on, so it never sees itself as the owner here.
-            self.make_owner(seat.thread);
-            if seat.offer(Offer::Granted).is_ok() {
-                return Next::Settled;
-            }
-        }
-        // All have left meanwhile.
-        self.owner.store(0, Ordering::Relaxed);
-        let Turn::Held(stint) = std::mem::replace(&mut local.turn, Turn::Between) else {
-            unreachable!("set above, under the same lock");
-        };
-        self.settle(local, stint)
-    }
-
-    fn idle(&self, local: &mut Local, stint: Stint, now: Instant) {
-        local.turn = Turn::Idle { stint, since: now };
-        if !local.timed {
-            local.timed = true;
-            self.look_again_at(now.checked_add(self.policy.linger));
-        }
-    }
-
-    fn look_again_at(&self, at: Option<Instant>) {
-        // Beyond the clock's range is never.
-        if let Some(at) = at {
-            let timed: Weak<dyn Timed> = self.this.clone();
-            self.contest.session.at(at, timed);
-        }
-    }
-
-    #[cold]
-    fn release_slowly(&self, mut next: Next) -> Result<()> {
-        loop {
-            match next {
-                Next::Settled => return Ok(()),
-                Next::Look(mut stint) => {
-                    let looked = self.contest.look_for_others(&stint.tenure);
-                    let mut local = self.state.lock();
-                    next = match looked {
-                        Ok(news) => {
-                            self.note(&mut stint, news);
-                            self.settle(&mut local, stint)
-                        }
-                        Err(error) => {
-                            log::debug!("a tenure ends, as others could not be seen: {error}");
-                            Next::Leave(stint)
-                        }
-                    };
-                }
-                Next::Leave(stint) => {
-                    // Also when the delete panics: the others must not wait for this thread.
-                    let _lead = self.lead(Place::Nowhere);
-                    return self.contest.leave(&stint.tenure, stint.news);
-                }
-            }
-        }
-    }
-
-    /// Ends a lead that was not won: the next thread goes on from `place`.
-    fn pass_on(&self, mut place: Place) {
-        let mut local = self.state.lock();
-        loop {
-            let Some(seat) = local.queue.pop_front() else {
-                local.turn = Turn::Free;
-                drop(local);
-                self.contest.withdraw(place);
-                return;
-            };
-            local.turn = Turn::Leading;
-            match seat.offer(Offer::Lead(place)) {
-                Ok(()) => return,
-                Err(Offer::Lead(back)) => place = back,
-                Err(_) => unreachable!("comes back as it went"),
-            }
-        }
-    }
-
     // ---- what the lock's owner can see ----
 
     pub(crate) fn is_owner(&self) -> bool {
@@ -642,21 +407,6 @@ impl LocalQueue {
             _ => None,
         }
     }
-
-    /// Ends a tenure that is kept with nobody inside, if there is one.
-    pub(crate) fn end_idle(&self) -> Result<()> {
-        let stint = {
-            let mut local = self.state.lock();
-            match std::mem::replace(&mut local.turn, Turn::Between) {
-                Turn::Idle { stint, .. } => stint,
-                turn => {
-                    local.turn = turn;
-                    return Ok(());
-                }
-            }
-        };
-        self.release_slowly(Next::Leave(stint))
-    }
 }
 
 impl Local {
@@ -678,95 +428,6 @@ impl Local {
     }
 }
 
-/// Whether other processes wait.
-enum Company {
-    None,
-    Some,
-    Unknown,
-}
-
-impl Stint {
-    fn company(&self) -> Company {
-        match &self.news {
-            News::Alone(watch) if watch.is_live() => Company::None,
-            News::Alone(_) | News::Unknown(_) => Company::Unknown,
-            News::Company(_) => Company::Some,
-        }
-    }
-
-    /// Whether a thread may enter without asking ZooKeeper.
-    fn is_good(&self, now: Instant) -> bool {
-        self.tenure.is_held(now) && matches!(self.company(), Company::None)
-    }
-}
-
-impl Disturbed for LocalQueue {
-    /// A child of the folder came or went. If the lock is in use, the release will see that the
-    /// watch has fired; an idle tenure must be ended by somebody.
-    fn disturbed(&self) {
-        if self.policy.linger.is_zero() {
-            return;
-        }
-        let this = self.this.clone();
-        self.contest.session.submit(move || {
-            if let Some(queue) = this.upgrade()
-                && let Err(error) = queue.end_idle()
-            {
-                log::warn!("{}: {error}", queue.contest.folder);
-            }
-        });
-    }
-}
-
-impl Timed for LocalQueue {
-    fn time_is_up(&self) {
-        let now = sync::now();
-        let mut local = self.state.lock();
-        let again = match &local.turn {
-            Turn::Idle { since, .. } => {
-                let over = since.checked_add(self.policy.linger);
-                over.filter(|over| cfg!(not(shuttle)) && *over > now)
-            }
-            Turn::Free => None,
-            _ => now
-                .checked_add(self.policy.linger)
-                .filter(|_| cfg!(not(shuttle))),
-        };
-        local.timed = again.is_some();
-        drop(local);
-        if again.is_some() {
-            self.look_again_at(again);
-        } else if let Err(error) = self.end_idle() {
-            log::warn!("{}: {error}", self.contest.folder);
-        }
-    }
-}
-
-impl LocalLock for LocalQueue {
-    fn closed(&self) {
-        let (seats, idle) = {
-            let mut local = self.state.lock();
-            local.closed = true;
-            let idle = match std::mem::replace(&mut local.turn, Turn::Between) {
-                Turn::Idle { stint, .. } => {
-                    local.turn = Turn::Free;
-                    Some(stint)
-                }
-                turn => {
-                    local.turn = turn;
-                    None
-                }
-            };
-            (std::mem::take(&mut local.queue), idle)
-        };
-        for seat in seats {
-            let _ = seat.offer(Offer::Closed);
-        }
-        // The session's end removes the node.
-        drop(idle);
-    }
-}
-
 impl Drop for LocalQueue {
     fn drop(&mut self) {
         self.contest.session.remove_lock(self.key);
@@ -784,25 +445,4 @@ impl Drop for LocalQueue {
 
 fn too_deep() -> Error {
     Error::invalid("the lock is held 4,294,967,295 times by this thread already")
-}
-
-/// A number for this thread that no other thread of the process ever has. Never 0.
-#[inline]
-fn thread_number() -> u64 {
-    #[cfg(not(shuttle))]
-    {
-        use std::sync::atomic::AtomicU64;
-        static NEXT: AtomicU64 = AtomicU64::new(1);
-        thread_local! {
-            static MINE: u64 = NEXT.fetch_add(1, Ordering::Relaxed);
-        }
-        MINE.with(|mine| *mine)
-    }
-    #[cfg(shuttle)]
-    {
-        use std::hash::{DefaultHasher, Hash, Hasher};
-        let mut hasher = DefaultHasher::new();
-        shuttle::thread::current().id().hash(&mut hasher);
-        hasher.finish() | 1
-    }
 }

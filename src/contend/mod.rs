@@ -11,16 +11,20 @@
 //! answered leads back to the top once a new connection stands, where what is known is looked at
 //! anew. Nothing is ever concluded from what was seen on an earlier connection.
 
+mod enter;
+mod wait;
+
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::wait::sleep_until_fired;
 use crate::error::{Error, Result};
 use crate::link::Epoch;
-use crate::names::{Class, Grammar};
+use crate::names::Grammar;
 use crate::path::LockPath;
-use crate::session::keeper::{KeeperError, NodeMode, Reply, Request, WatchKind};
-use crate::session::watches::{Notice, Wake};
-use crate::session::{CallError, Contact, Orphan, Session, Waiter, WatchGuard, find_created};
+use crate::session::keeper::{KeeperError, Reply, Request, WatchKind};
+use crate::session::watches::Wake;
+use crate::session::{CallError, Contact, Orphan, Session, Waiter, WatchGuard};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::now;
 use crate::tenure::Tenure;
@@ -324,83 +328,6 @@ impl Contest {
         Ok(participants)
     }
 
-    // ---- the steps of an acquire ----
-
-    /// Makes sure that our node stands in the queue.
-    fn enter(&self, place: &mut Place, waiter: &Waiter<'_>, data: &Arc<[u8]>) -> Step<()> {
-        if let Place::Unsure { prefix, epoch } = place {
-            let folder = self.folder.as_str();
-            let found = find_created(|request| waiter.call(request), folder, prefix, epoch)?;
-            *place = match found {
-                Some(name) => Place::Queued {
-                    name,
-                    epoch: Arc::clone(epoch),
-                },
-                None => Place::Nowhere,
-            };
-        }
-        while let Place::Nowhere = place {
-            // A fresh GUID for each create, so that a node found by it can only be that create's.
-            let prefix = self.grammar.prefix(uuid::Uuid::new_v4(), Class::Exclusive);
-            let request = Request::Create {
-                path: self.folder.child(&prefix),
-                data: Arc::clone(data),
-                mode: NodeMode::EphemeralSequential,
-            };
-            match waiter.call(request) {
-                Ok((Reply::Path(path), contact)) => {
-                    let (_, name) = crate::path::split(&path);
-                    log::debug!("{path}: queued");
-                    *place = Place::Queued {
-                        name: name.to_owned(),
-                        epoch: contact.epoch,
-                    };
-                }
-                Ok(_) => unreachable!("a create is answered with a path"),
-                Err(CallError::Refused(KeeperError::NoNode)) => {
-                    self.make_folder(waiter, self.folder.as_str())?;
-                }
-                Err(CallError::Unknown(contact)) => {
-                    *place = Place::Unsure {
-                        prefix,
-                        epoch: Arc::clone(&contact.epoch),
-                    };
-                    return Err(CallError::Unknown(contact));
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// Creates a folder that is missing, and before it what is missing above it. From below, so
-    /// that folders which exist are never written to: their parents' ACLs may forbid it.
-    fn make_folder(&self, waiter: &Waiter<'_>, path: &str) -> Step<()> {
-        let create = || {
-            waiter.call(Request::Create {
-                path: path.to_owned(),
-                data: Arc::from([]),
-                mode: NodeMode::Persistent,
-            })
-        };
-        let result = match create() {
-            Err(CallError::Refused(KeeperError::NoNode)) => {
-                let (parent, _) = crate::path::split(path);
-                if parent.is_empty() {
-                    // Only a missing chroot leaves the root without a parent.
-                    return Err(CallError::Refused(KeeperError::NoNode));
-                }
-                self.make_folder(waiter, parent)?;
-                create()
-            }
-            result => result,
-        };
-        match result {
-            Ok(_) | Err(CallError::Refused(KeeperError::NodeExists)) => Ok(()),
-            Err(error) => Err(error),
-        }
-    }
-
     /// Looks at the queue, and waits once if somebody is ahead.
     fn look(
         &self,
@@ -513,83 +440,6 @@ impl Contest {
         }
     }
 
-    /// Waits for a change of the node just ahead.
-    fn wait_for(
-        &self,
-        on: &str,
-        sole: bool,
-        place: &mut Place,
-        waiter: &Waiter<'_>,
-        folder: &mut Option<WatchGuard>,
-        listed: &Contact,
-    ) -> Step<Look> {
-        let path = self.folder.child(on);
-        let wake = Wake::Signal(Arc::clone(waiter.signal()));
-        let ahead = WatchGuard::new(&self.session, &path, WatchKind::Data, Some(wake));
-        let request = Request::Data { path, watch: true };
-        let contact = match waiter.call(request) {
-            Ok((_, contact)) => contact,
-            // It went since the list.
-            Err(CallError::Refused(KeeperError::NoNode)) => return Ok(Look::Again),
-            Err(error) => return Err(error),
-        };
-        ahead.armed(contact.connection);
-        sleep_until_fired(ahead.notice(), waiter, &contact)?;
-        if sole && listed.connection == contact.connection {
-            Ok(self.take_over(ahead.notice(), place, folder, &contact))
-        } else {
-            Ok(Look::Again)
-        }
-    }
-
-    /// Takes over from the node ahead without another list, if that is proven.
-    ///
-    /// The proof. When we listed, on this connection, our node stood and exactly one contender
-    /// was ahead. Later nodes get larger numbers, so nobody can come to stand between; and in a
-    /// mutex's folder nobody makes a node at an old place. That list left a watch on the folder,
-    /// which fires at the first child that comes or goes. The server sends events in the order
-    /// of its changes, and for a deletion first to the watch on the node, then to the one on its
-    /// folder. So if the deletion of the node ahead is the first that we hear, no child of the
-    /// folder had gone before it, ours included: at that moment ours was first.
-    ///
-    /// Since then we hold, and what can take it away is what can from any holder: the session's
-    /// end (the lease is looked at, here and at every later look at the lock), and a removal by
-    /// hand during a break of the connection, which each reconnect looks for. Hence the
-    /// connection must still be the same.
-    fn take_over(
-        &self,
-        ahead: &Notice,
-        place: &mut Place,
-        folder: &mut Option<WatchGuard>,
-        contact: &Contact,
-    ) -> Look {
-        let proven = ahead.says_deleted()
-            && folder.as_ref().is_some_and(|folder| {
-                folder.was_armed_on(contact.connection) && ahead.came_before(folder.notice())
-            })
-            && contact.epoch.lease().alive(now());
-        let Place::Queued { name, epoch } = &*place else {
-            unreachable!("queued while waiting");
-        };
-        if !proven || epoch.number() != contact.epoch.number() {
-            return Look::Again;
-        }
-        let node = self.folder.child(name);
-        let Some(tenure) = Tenure::begin(&self.session, epoch, node, contact.connection) else {
-            return Look::Again;
-        };
-        log::debug!("{}: acquired from the one ahead", tenure.node());
-        *place = Place::Nowhere;
-        // The deletion has fired the watch on the folder; its event is on the way.
-        if let Some(folder) = folder.take() {
-            folder.forget();
-        }
-        Look::Won(Won {
-            tenure,
-            news: News::Unknown(None),
-        })
-    }
-
     fn watch_folder(&self, wake: Option<Wake>) -> WatchGuard {
         WatchGuard::new(
             &self.session,
@@ -658,12 +508,4 @@ fn children_of(reply: Reply) -> Vec<String> {
         unreachable!("a list is answered with names");
     };
     children
-}
-
-/// Sleeps until the watch has fired or the connection that it was left on is gone.
-fn sleep_until_fired(notice: &Notice, waiter: &Waiter<'_>, contact: &Contact) -> Step<()> {
-    while !notice.has_fired() && waiter.session().connection() == contact.connection {
-        waiter.sleep(None).map_err(CallError::Left)?;
-    }
-    Ok(())
 }

@@ -1,0 +1,93 @@
+//! A tenure that is kept with nobody inside: what ends it when no thread comes.
+
+use super::release::Next;
+use super::seat::Offer;
+use super::{LocalQueue, Turn};
+use crate::error::Result;
+use crate::session::watches::Disturbed;
+use crate::session::{LocalLock, Timed};
+use crate::sync;
+
+impl LocalQueue {
+    /// Ends a tenure that is kept with nobody inside, if there is one.
+    pub(crate) fn end_idle(&self) -> Result<()> {
+        let stint = {
+            let mut local = self.state.lock();
+            match std::mem::replace(&mut local.turn, Turn::Between) {
+                Turn::Idle { stint, .. } => stint,
+                turn => {
+                    local.turn = turn;
+                    return Ok(());
+                }
+            }
+        };
+        self.release_slowly(Next::Leave(stint))
+    }
+}
+
+impl Disturbed for LocalQueue {
+    /// A child of the folder came or went. If the lock is in use, the release will see that the
+    /// watch has fired; an idle tenure must be ended by somebody.
+    fn disturbed(&self) {
+        if self.policy.linger.is_zero() {
+            return;
+        }
+        let this = self.this.clone();
+        self.contest.session.submit(move || {
+            if let Some(queue) = this.upgrade()
+                && let Err(error) = queue.end_idle()
+            {
+                log::warn!("{}: {error}", queue.contest.folder);
+            }
+        });
+    }
+}
+
+impl Timed for LocalQueue {
+    fn time_is_up(&self) {
+        let now = sync::now();
+        let mut local = self.state.lock();
+        let again = match &local.turn {
+            Turn::Idle { since, .. } => {
+                let over = since.checked_add(self.policy.linger);
+                over.filter(|over| cfg!(not(shuttle)) && *over > now)
+            }
+            Turn::Free => None,
+            _ => now
+                .checked_add(self.policy.linger)
+                .filter(|_| cfg!(not(shuttle))),
+        };
+        local.timed = again.is_some();
+        drop(local);
+        if again.is_some() {
+            self.look_again_at(again);
+        } else if let Err(error) = self.end_idle() {
+            log::warn!("{}: {error}", self.contest.folder);
+        }
+    }
+}
+
+impl LocalLock for LocalQueue {
+    fn closed(&self) {
+        let (seats, idle) = {
+            let mut local = self.state.lock();
+            local.closed = true;
+            let idle = match std::mem::replace(&mut local.turn, Turn::Between) {
+                Turn::Idle { stint, .. } => {
+                    local.turn = Turn::Free;
+                    Some(stint)
+                }
+                turn => {
+                    local.turn = turn;
+                    None
+                }
+            };
+            (std::mem::take(&mut local.queue), idle)
+        };
+        for seat in seats {
+            let _ = seat.offer(Offer::Closed);
+        }
+        // The session's end removes the node.
+        drop(idle);
+    }
+}

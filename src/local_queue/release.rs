@@ -1,0 +1,167 @@
+//! What comes after a section: the next thread, an idle tenure, or leaving the global queue.
+
+use std::sync::Weak;
+use std::time::Instant;
+
+use super::seat::Offer;
+use super::stint::{Company, Stint};
+use super::{Local, LocalQueue, Turn};
+use crate::contend::Place;
+use crate::error::Result;
+use crate::session::Timed;
+use crate::sync;
+use crate::sync::atomic::Ordering;
+
+/// What the holder's release leads to.
+pub(super) enum Next {
+    /// The lock is somebody's again, or idle.
+    Settled,
+    /// It must be known first whether others wait.
+    Look(Stint),
+    /// The tenure is over.
+    Leave(Stint),
+}
+
+impl LocalQueue {
+    /// Gives one hold back. Called by the owner only.
+    #[inline]
+    pub(crate) fn release(&self) -> Result<()> {
+        let depth = self.depth.load(Ordering::Relaxed);
+        if depth > 1 {
+            self.depth.store(depth - 1, Ordering::Relaxed);
+            return Ok(());
+        }
+        let next = {
+            let mut local = self.state.lock();
+            self.owner.store(0, Ordering::Relaxed);
+            let Turn::Held(stint) = std::mem::replace(&mut local.turn, Turn::Between) else {
+                unreachable!("the owner releases what is held");
+            };
+            self.settle(&mut local, stint)
+        };
+        match next {
+            Next::Settled => Ok(()),
+            next => self.release_slowly(next),
+        }
+    }
+
+    /// Decides what comes after a release, and does what can be done without ZooKeeper. The turn
+    /// is `Between`.
+    #[inline]
+    pub(super) fn settle(&self, local: &mut Local, stint: Stint) -> Next {
+        if local.closed || (local.queue.is_empty() && self.policy.linger.is_zero()) {
+            return Next::Leave(stint);
+        }
+        let now = sync::now();
+        if !stint.tenure.is_held(now) {
+            return Next::Leave(stint);
+        }
+        if local.queue.is_empty() {
+            return match stint.company() {
+                Company::None => {
+                    self.idle(local, stint, now);
+                    Next::Settled
+                }
+                Company::Unknown => Next::Look(stint),
+                Company::Some => Next::Leave(stint),
+            };
+        }
+        if !self.policy.hand_off {
+            return Next::Leave(stint);
+        }
+        match stint.company() {
+            Company::None => self.hand_over(local, stint),
+            // While the policy leaves turns anyway, whether somebody waits need not be known.
+            Company::Unknown | Company::Some if self.policy.has_turns_left(&stint, now) => {
+                let mut stint = stint;
+                stint.handoffs += 1;
+                stint.company_since.get_or_insert(now);
+                self.hand_over(local, stint)
+            }
+            Company::Unknown => Next::Look(stint),
+            Company::Some => Next::Leave(stint),
+        }
+    }
+
+    /// Makes the first thread in the queue the holder.
+    pub(super) fn hand_over(&self, local: &mut Local, stint: Stint) -> Next {
+        local.turn = Turn::Held(stint);
+        while let Some(seat) = local.queue.pop_front() {
+            // Before the offer: the thread may run, and release, at once. A thread that has left
+            // takes `state` before it goes on, so it never sees itself as the owner here.
+            self.make_owner(seat.thread);
+            if seat.offer(Offer::Granted).is_ok() {
+                return Next::Settled;
+            }
+        }
+        // All have left meanwhile.
+        self.owner.store(0, Ordering::Relaxed);
+        let Turn::Held(stint) = std::mem::replace(&mut local.turn, Turn::Between) else {
+            unreachable!("set above, under the same lock");
+        };
+        self.settle(local, stint)
+    }
+
+    pub(super) fn idle(&self, local: &mut Local, stint: Stint, now: Instant) {
+        local.turn = Turn::Idle { stint, since: now };
+        if !local.timed {
+            local.timed = true;
+            self.look_again_at(now.checked_add(self.policy.linger));
+        }
+    }
+
+    pub(super) fn look_again_at(&self, at: Option<Instant>) {
+        // Beyond the clock's range is never.
+        if let Some(at) = at {
+            let timed: Weak<dyn Timed> = self.this.clone();
+            self.contest.session.at(at, timed);
+        }
+    }
+
+    #[cold]
+    pub(super) fn release_slowly(&self, mut next: Next) -> Result<()> {
+        loop {
+            match next {
+                Next::Settled => return Ok(()),
+                Next::Look(mut stint) => {
+                    let looked = self.contest.look_for_others(&stint.tenure);
+                    let mut local = self.state.lock();
+                    next = match looked {
+                        Ok(news) => {
+                            self.note(&mut stint, news);
+                            self.settle(&mut local, stint)
+                        }
+                        Err(error) => {
+                            log::debug!("a tenure ends, as others could not be seen: {error}");
+                            Next::Leave(stint)
+                        }
+                    };
+                }
+                Next::Leave(stint) => {
+                    // Also when the delete panics: the others must not wait for this thread.
+                    let _lead = self.lead(Place::Nowhere);
+                    return self.contest.leave(&stint.tenure, stint.news);
+                }
+            }
+        }
+    }
+
+    /// Ends a lead that was not won: the next thread goes on from `place`.
+    pub(super) fn pass_on(&self, mut place: Place) {
+        let mut local = self.state.lock();
+        loop {
+            let Some(seat) = local.queue.pop_front() else {
+                local.turn = Turn::Free;
+                drop(local);
+                self.contest.withdraw(place);
+                return;
+            };
+            local.turn = Turn::Leading;
+            match seat.offer(Offer::Lead(place)) {
+                Ok(()) => return,
+                Err(Offer::Lead(back)) => place = back,
+                Err(_) => unreachable!("comes back as it went"),
+            }
+        }
+    }
+}

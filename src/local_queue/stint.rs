@@ -1,0 +1,70 @@
+//! A tenure as the local queue uses it up, and how far it may.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::contend::News;
+use crate::tenure::Tenure;
+
+/// How long a tenure may go on.
+#[derive(Clone, Debug)]
+pub(crate) struct Policy {
+    /// Local threads take turns inside a tenure.
+    pub(crate) hand_off: bool,
+    /// Turns more, once another process waits.
+    pub(crate) max_handoffs: Option<u32>,
+    /// Time more, once another process waits.
+    pub(crate) max_tenure: Option<Duration>,
+    /// How long an idle tenure is kept.
+    pub(crate) linger: Duration,
+}
+
+impl Policy {
+    /// Whether the lock may change hands once more inside this process, though others wait.
+    pub(super) fn has_turns_left(&self, stint: &Stint, now: Instant) -> bool {
+        let Self {
+            max_handoffs,
+            max_tenure,
+            ..
+        } = *self;
+        let turns = match (max_handoffs, max_tenure) {
+            (None, None) => false,
+            (Some(most), _) => stint.handoffs < most,
+            (None, Some(_)) => true,
+        };
+        let since = stint.company_since.unwrap_or(now);
+        turns && max_tenure.is_none_or(|most| now.saturating_duration_since(since) < most)
+    }
+}
+
+/// A tenure, and how far it has been used up.
+pub(super) struct Stint {
+    pub(super) tenure: Arc<Tenure>,
+    pub(super) news: News,
+    /// Local hand-overs since others were, or may have been, known to wait.
+    pub(super) handoffs: u32,
+    /// Since when.
+    pub(super) company_since: Option<Instant>,
+}
+
+/// Whether other processes wait.
+pub(super) enum Company {
+    None,
+    Some,
+    Unknown,
+}
+
+impl Stint {
+    pub(super) fn company(&self) -> Company {
+        match &self.news {
+            News::Alone(watch) if watch.is_live() => Company::None,
+            News::Alone(_) | News::Unknown(_) => Company::Unknown,
+            News::Company(_) => Company::Some,
+        }
+    }
+
+    /// Whether a thread may enter without asking ZooKeeper.
+    pub(super) fn is_good(&self, now: Instant) -> bool {
+        self.tenure.is_held(now) && matches!(self.company(), Company::None)
+    }
+}
