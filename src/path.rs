@@ -6,6 +6,10 @@ use std::sync::Arc;
 /// The longest part of a bad path that an error message repeats.
 const SHOWN_CHARS: usize = 80;
 
+/// The longest path of a lock. ZooKeeper's own limit is that of a whole request (about 1 MiB),
+/// which a path must leave room in for a node's name and data.
+const MAX_PATH_BYTES: usize = 4096;
+
 /// An absolute path that ZooKeeper accepts, not the root: the folder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LockPath(Arc<str>);
@@ -16,10 +20,16 @@ impl LockPath {
         if path == "/" {
             return Err("\"/\": the root cannot be a lock; choose a path below it".into());
         }
-        check(path).map_err(|why| format!("\"{}\": {why}", shown(path)))?;
+        let refused = |why: String| format!("\"{}\": {why}", shown(path));
+        check(path).map_err(refused)?;
+        if path.len() > MAX_PATH_BYTES {
+            let bytes = path.len();
+            return Err(refused(format!(
+                "{bytes} bytes; a lock's path may have {MAX_PATH_BYTES}"
+            )));
+        }
         if path == "/zookeeper" || path.starts_with("/zookeeper/") {
-            let path = shown(path);
-            return Err(format!("\"{path}\": /zookeeper belongs to the server"));
+            return Err(refused("/zookeeper belongs to the server".into()));
         }
         Ok(Self(path.into()))
     }
@@ -31,6 +41,13 @@ impl LockPath {
     /// The path of the child with this name.
     pub(crate) fn child(&self, name: &str) -> String {
         format!("{}/{name}", self.0)
+    }
+
+    /// What is above it, from the top down and without the root: `/a` and `/a/b` for `/a/b/c`.
+    #[allow(dead_code, reason = "for the recipes that make folders from the top")]
+    pub(crate) fn parents(&self) -> impl Iterator<Item = &str> {
+        let slashes = self.0.match_indices('/').skip(1);
+        slashes.map(|(at, _)| &self.0[..at])
     }
 }
 
@@ -102,7 +119,11 @@ mod tests {
             "/ä/日本",
             "/...",
             "/a.b",
+            "/.a",
+            "/a/..b",
             "/zookeeperx",
+            "/a/zookeeper",
+            "/\u{F900}\u{FFEF}\u{A0}\u{20}\u{7E}",
         ] {
             assert_eq!(LockPath::parse(good).expect(good).as_str(), good);
         }
@@ -117,22 +138,38 @@ mod tests {
             ("/", "root"),
             ("//", "byte 1"),
             ("/a//b", "byte 3"),
+            ("//a", "byte 1"),
             ("/a/", "end with"),
             ("/a/../b", "\"..\" at byte 3"),
             ("/./a", "\".\" at byte 1"),
+            ("/a/.", "\".\" at byte 3"),
             ("/a\nb", "U+000A at byte 2"),
-            ("/a\u{7f}", "U+007F"),
-            ("/a\u{FFFD}", "U+FFFD"),
-            ("/a😀", "U+1F600"),
+            ("/a\0", "U+0000"),
+            ("/a\u{1F}", "U+001F"),
+            ("/a\u{7F}", "U+007F"),
+            ("/a\u{9F}", "U+009F"),
             ("/\u{E000}", "U+E000"),
+            ("/\u{F8FF}", "U+F8FF"),
+            ("/\u{FFF0}", "U+FFF0"),
+            ("/a\u{FFFD}", "U+FFFD"),
+            ("/ä/😀", "U+1F600 at byte 4"),
+            ("/\u{10FFFF}", "U+10FFFF"),
             ("/zookeeper", "belongs to the server"),
             ("/zookeeper/quota", "belongs to the server"),
         ] {
             let error = LockPath::parse(bad).expect_err(bad);
             assert!(error.contains(why), "{bad:?}: {error}");
+            assert!(!error.contains(char::is_control), "{bad:?}: {error}");
         }
-        let long = format!("/{}", "x\u{1}".repeat(10_000));
-        assert!(LockPath::parse(&long).expect_err("control").len() < 1_000);
+    }
+
+    #[test]
+    fn paths_and_messages_are_bounded() {
+        let longest = format!("/{}", "x".repeat(MAX_PATH_BYTES - 1));
+        assert!(LockPath::parse(&longest).is_ok());
+        for bad in [format!("{longest}x"), format!("/{}", "x\u{1}".repeat(9999))] {
+            assert!(LockPath::parse(&bad).expect_err("bad").len() < 1_000);
+        }
     }
 
     #[test]
@@ -141,10 +178,19 @@ mod tests {
         assert_eq!(split("/a"), ("", "a"));
     }
 
+    #[test]
+    fn parents_come_from_the_top_down() {
+        let path = LockPath::parse("/a/bc/d").expect("good");
+        assert_eq!(path.parents().collect::<Vec<_>>(), ["/a", "/a/bc"]);
+        assert_eq!(path.child("e"), "/a/bc/d/e");
+        assert_eq!(LockPath::parse("/a").expect("good").parents().count(), 0);
+    }
+
     proptest! {
         #[test]
-        fn never_panics(path in "\\PC*") {
+        fn never_panics(path in any::<String>()) {
             let _ = LockPath::parse(&path);
+            let _ = LockPath::parse(&format!("/{path}"));
         }
 
         #[test]
@@ -152,6 +198,18 @@ mod tests {
             if LockPath::parse(&path).is_ok() {
                 prop_assert!(path[1..].split('/').all(|s| !matches!(s, "" | "." | "..")));
             }
+        }
+
+        #[test]
+        fn every_parent_is_a_path_of_its_own(path in "(/[a-zäß][a-z.]{0,3}){1,6}") {
+            let path = LockPath::parse(&path).expect("good");
+            let mut below = path.as_str();
+            for parent in path.parents().collect::<Vec<_>>().into_iter().rev() {
+                prop_assert!(LockPath::parse(parent).is_ok());
+                prop_assert_eq!(split(below).0, parent);
+                below = parent;
+            }
+            prop_assert_eq!(split(below).0, "");
         }
     }
 }

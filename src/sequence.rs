@@ -1,21 +1,39 @@
 //! The number that ZooKeeper gives a sequential node.
 
+use std::cmp::Ordering;
 use std::fmt;
 
 /// A sequence number, as in `lock-0000000042`.
 ///
-/// It is the folder's count of child creations, a signed 32-bit number that wraps. After
-/// 2147483647 the server gives 2147483647 again and again as long as one create is made at a
-/// time, and -2147483648 and up to creates that overtake each other (measured on 3.8.0; at 1,000
-/// creates a second that is 24.9 days). Compared as signed numbers, a newcomer would overtake the
-/// holder. So numbers have no order of their own here: there is the distance from one's own, which
-/// is right as long as no two live contenders are 2^31 creates apart. Equal numbers are told apart
-/// by the transactions that made the nodes.
+/// It is the folder's count of child creations, a signed 32-bit number. Up to 2147483646 it tells
+/// the order of creation. What comes after that (24.9 days at 1,000 creates a second) tells
+/// nothing: the folder's count stays at 2147483647, so creates that are made one at a time all get
+/// 2147483647; creates that overtake each other go on from there to -2147483648 and up; and as
+/// soon as they are done the next one gets 2147483647 again (measured on 3.8.0). So a later node
+/// may have a number that is equal, smaller, or, on the circle of 32-bit numbers, one step
+/// *before* a live one's. Whoever orders by these numbers, as signed numbers or by distance, lets
+/// a newcomer overtake the holder. Only the transactions that made the nodes know the order then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Sequence(pub(crate) i32);
 
 impl Sequence {
-    /// How many creates after `other` this one came; negative if before.
+    /// Which of two nodes of one folder was created first, if their numbers tell.
+    ///
+    /// They do not where one of them is past the end (see [`Sequence`]), nor where they are equal:
+    /// Curator gives a downgraded lock's read node the number of its write node.
+    pub(crate) fn order(self, other: Self) -> Option<Ordering> {
+        let telling = !self.is_past_the_end() && !other.is_past_the_end() && self != other;
+        telling.then(|| self.0.cmp(&other.0))
+    }
+
+    /// Whether the folder's count had reached the end of its range.
+    pub(crate) fn is_past_the_end(self) -> bool {
+        self.0 < 0 || self.0 == i32::MAX
+    }
+
+    /// How many steps after `other` this number comes on the circle of 32-bit numbers; negative
+    /// if before. Good enough to show a queue to people; who holds is decided by
+    /// [`order`](Self::order).
     pub(crate) fn distance_from(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0)
     }
@@ -29,21 +47,25 @@ impl Sequence {
         // Eleven characters only for -1000000000 and below.
         [10, 11].into_iter().find_map(|width| {
             let at = name.len().checked_sub(width)?;
-            if !name.is_char_boundary(at) {
-                return None;
-            }
-            let (before, number) = name.split_at(at);
+            let (before, number) = name.split_at_checked(at)?;
             Some((before.strip_suffix(label)?, Self::parse(number)?))
         })
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    /// Reads exactly what [`Display`](fmt::Display) writes.
+    pub(crate) fn parse(text: &str) -> Option<Self> {
         let digits = text.strip_prefix('-').unwrap_or(text);
         if !digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return None;
         }
-        let number = Self(text.parse().ok()?);
-        (number.to_string() == text).then_some(number)
+        let number: i32 = text.parse().ok()?;
+        // Ten characters, padded with zeros; eleven if the number alone is that long.
+        let canonical = match text.len() {
+            10 => number > -1_000_000_000 && text != "-000000000",
+            11 => number <= -1_000_000_000,
+            _ => false,
+        };
+        canonical.then_some(Self(number))
     }
 }
 
@@ -66,13 +88,14 @@ mod tests {
             ("lock-0000000000", 0),
             ("lock-0000000042", 42),
             ("lock-1000000000", 1_000_000_000),
-            ("lock--1000000000", -1_000_000_000),
             ("lock-2147483647", i32::MAX),
             ("lock--2147483648", i32::MIN),
+            ("lock--1000000000", -1_000_000_000),
+            ("lock--999999999", -999_999_999),
             ("lock--000000005", -5),
         ] {
             let read = Sequence::split_off(name, "lock-");
-            assert_eq!(read, Some(("", Sequence(number))));
+            assert_eq!(read, Some(("", Sequence(number))), "{name}");
         }
     }
 
@@ -82,19 +105,52 @@ mod tests {
             "",
             "lock-",
             "lock-42",
+            "lock-00000000042",
             "lock-000000004x",
             "lock-+000000042",
-            "ä00000042",
+            "lock--000000000",
+            "lock--0000000005",
+            "lock--0999999999",
+            "lock--00000005",
+            "lock--2147483649",
+            "lock-2147483648",
             "lock-9999999999",
-            "-0000000000x",
+            "lock- 000000042",
+            "lock-0000000042 ",
+            "ä00000042",
             "lock-٠000000042",
+            "-0000000000x",
         ] {
             assert_eq!(Sequence::split_off(name, "lock-"), None, "{name}");
         }
     }
 
+    /// What a 3.8.0 server answered, in the order of its transactions, to one create at a time
+    /// and to four at once, twice. No arithmetic finds this order in the numbers.
     #[test]
-    fn goes_on_after_the_largest() {
+    fn past_the_end_no_number_claims_an_order() {
+        let created = [
+            "2147483645",
+            "2147483646",
+            "2147483647",
+            "2147483647",
+            "-2147483648",
+            "-2147483647",
+            "2147483647",
+            "-2147483648",
+        ]
+        .map(|text| Sequence::parse(text).expect(text));
+        for (at, earlier) in created.iter().enumerate() {
+            for (after, later) in created.iter().enumerate().skip(at + 1) {
+                let told = (after == 1).then_some(Ordering::Less);
+                assert_eq!(earlier.order(*later), told, "{earlier} {later}");
+                assert_eq!(later.order(*earlier), told.map(Ordering::reverse));
+            }
+        }
+    }
+
+    #[test]
+    fn distance_goes_on_after_the_largest() {
         let (last, next) = (Sequence(i32::MAX), Sequence(i32::MIN));
         assert_eq!(next.distance_from(last), 1);
         assert_eq!(last.distance_from(next), -1);
@@ -109,8 +165,15 @@ mod tests {
         }
 
         #[test]
-        fn never_panics(name in "\\PC*") {
-            let _ = Sequence::split_off(&name, "");
+        fn what_is_read_is_what_would_be_printed(text in "[-+ 0-9]{8,12}|[-]?0{0,3}[0-9]{7,10}") {
+            if let Some(number) = Sequence::parse(&text) {
+                prop_assert_eq!(number.to_string(), text);
+            }
+        }
+
+        #[test]
+        fn never_panics(name in any::<String>(), label in any::<String>()) {
+            let _ = Sequence::split_off(&name, &label);
         }
     }
 }

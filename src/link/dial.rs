@@ -1,11 +1,12 @@
-//! One attempt at one server: connect, shake hands, present the credentials.
+//! One conversation with one server, before its connection carries anybody's traffic: connect,
+//! shake hands, present the credentials, or close a session that nobody wants any more.
 
 use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use super::AuthInfo;
 use super::frame::{self, ConnectRequest, ConnectResponse, FrameBuffer, Next};
-use super::upstream::{is_timeout, limit_writes};
 use super::wire::Wire;
 
 /// A TCP connect cannot be interrupted, so it never takes longer than this: closing the client has
@@ -17,111 +18,134 @@ const SLICE: Duration = Duration::from_millis(100);
 const MAX_HANDSHAKE_BYTES: usize = 1024;
 const LEAST_HANDSHAKE_BYTES: usize = 20;
 
-/// A server's answer to a handshake.
-pub(super) struct Greeting {
-    pub(super) stream: TcpStream,
-    pub(super) response: ConnectResponse,
-    /// When the request was sent.
-    pub(super) sent_at: Instant,
-}
-
-/// Connects to `address` and shakes hands, until `deadline`.
-pub(super) fn greet(
-    wire: &Wire,
-    address: SocketAddr,
-    request: &ConnectRequest,
+/// A server that has been reached.
+pub(super) struct Dialled<'a> {
+    wire: &'a Wire,
+    stream: TcpStream,
     deadline: Instant,
-) -> io::Result<Greeting> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    let limit = left.clamp(Duration::from_millis(1), LONGEST_CONNECT);
-    let mut stream = TcpStream::connect_timeout(&address, limit)?;
-    stream.set_nodelay(true)?;
-    limit_writes(&stream)?;
-    let sent_at = Instant::now();
-    stream.write_all(&request.to_frame())?;
-    let mut buffer = FrameBuffer::new(LEAST_HANDSHAKE_BYTES, MAX_HANDSHAKE_BYTES);
-    let response = read_frame(wire, &mut stream, &mut buffer, deadline, |body| {
-        ConnectResponse::parse(body)
-    })?;
-    let Some(response) = response else {
-        return Err(invalid("it does not speak ZooKeeper's protocol"));
-    };
-    Ok(Greeting {
-        stream,
-        response,
-        sent_at,
-    })
 }
 
-/// Presents credentials. `Ok(false)`: the server refused them.
-pub(super) fn present(
-    wire: &Wire,
-    stream: &mut TcpStream,
-    scheme: &str,
-    credentials: &[u8],
-    deadline: Instant,
-) -> io::Result<bool> {
-    stream.write_all(&frame::auth_request(scheme, credentials))?;
-    let mut buffer = FrameBuffer::new(frame::REPLY_HEADER_BYTES, MAX_HANDSHAKE_BYTES);
-    let err = read_frame(wire, stream, &mut buffer, deadline, |body| {
-        // Nothing was asked on this connection but this.
-        Some(i32::from_be_bytes(body.get(12..16)?.try_into().ok()?))
-    })?;
-    Ok(err == Some(frame::OK))
-}
+impl<'a> Dialled<'a> {
+    /// Connects. This and each step after it takes `limit` at the most.
+    pub(super) fn connect(
+        wire: &'a Wire,
+        address: SocketAddr,
+        limit: Duration,
+    ) -> io::Result<Self> {
+        let deadline = Instant::now() + limit;
+        let longest = limit.clamp(Duration::from_millis(1), LONGEST_CONNECT);
+        let stream = TcpStream::connect_timeout(&address, longest)?;
+        // On loopback, a connect to a dead port can get this very port as its own, and meet itself.
+        // Our handshake, read as an answer, would say that the session has expired.
+        if stream.local_addr()? == address {
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(limit.max(Duration::from_millis(1))))?;
+        Ok(Self {
+            wire,
+            stream,
+            deadline,
+        })
+    }
 
-/// Closes a session that we do not want any more, so that its nodes go now and not after its
-/// timeout. Whatever comes of it.
-pub(super) fn bury(wire: &Wire, stream: &mut TcpStream, deadline: Instant) {
-    let farewell = frame::request(1, frame::OP_CLOSE);
-    let mut buffer = FrameBuffer::new(frame::REPLY_HEADER_BYTES, MAX_HANDSHAKE_BYTES);
-    let buried = stream
-        .write_all(&farewell)
-        .and_then(|()| read_frame(wire, stream, &mut buffer, deadline, |_| Some(())));
-    if let Err(error) = buried {
-        log::debug!("closing the lost session: {error}; it goes when it expires");
+    /// The connection, once the server has nothing more to say on it unasked.
+    pub(super) fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
+    /// From now on, each step takes `limit` at the most.
+    pub(super) fn allow(&mut self, limit: Duration) {
+        self.deadline = Instant::now() + limit;
+    }
+
+    /// Returns the server's answer, and when the request was sent.
+    pub(super) fn shake_hands(
+        &mut self,
+        request: &ConnectRequest,
+    ) -> io::Result<(ConnectResponse, Instant)> {
+        let sent_at = Instant::now();
+        self.stream.write_all(&request.to_frame())?;
+        let response = self
+            .read_frame(LEAST_HANDSHAKE_BYTES, ConnectResponse::parse)?
+            .ok_or_else(not_zookeeper)?;
+        Ok((response, sent_at))
+    }
+
+    /// Presents credentials. `Ok(false)`: the server refused them.
+    pub(super) fn present(&mut self, auth: &AuthInfo) -> io::Result<bool> {
+        let request = frame::auth_request(&auth.scheme, &auth.bytes);
+        self.stream.write_all(&request)?;
+        // Nothing else was asked on this connection.
+        match self.read_frame(frame::REPLY_HEADER_BYTES, frame::reply_error)? {
+            Some(frame::OK) => Ok(true),
+            Some(frame::ERR_AUTH_FAILED) => Ok(false),
+            Some(err) => Err(invalid(&format!("it answered credentials with {err}"))),
+            None => Err(not_zookeeper()),
+        }
+    }
+
+    /// Closes the session that this connection stands for, so that its nodes go now and not after
+    /// its timeout.
+    pub(super) fn close_session(&mut self) -> io::Result<()> {
+        self.stream.write_all(&frame::request(1, frame::OP_CLOSE))?;
+        self.read_frame(frame::REPLY_HEADER_BYTES, frame::reply_error)
+            .map(drop)
+    }
+
+    /// Reads one frame, in slices, so that a close is noticed.
+    fn read_frame<T>(
+        &mut self,
+        least: usize,
+        parse: impl Fn(&[u8]) -> Option<T>,
+    ) -> io::Result<Option<T>> {
+        let mut buffer = FrameBuffer::new(least, MAX_HANDSHAKE_BYTES);
+        loop {
+            match buffer.next() {
+                Next::Frame(frame) => return Ok(parse(frame.body())),
+                Next::TooLong(_) | Next::Malformed => return Err(not_zookeeper()),
+                Next::Incomplete => {}
+            }
+            // Another service's first bytes, read as a length, promise gigabytes.
+            if buffer.is_leaving_out() {
+                return Err(not_zookeeper());
+            }
+            let left = self.deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
+            }
+            if self.wire.is_closing() {
+                return Err(io::Error::other("the client was closed"));
+            }
+            self.stream.set_read_timeout(Some(left.min(SLICE)))?;
+            match buffer.fill(&mut self.stream) {
+                Ok(0) => {
+                    return Err(io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "it closed the connection at once; is it part of a working quorum?",
+                    ));
+                }
+                Ok(_) => {}
+                Err(error) if is_timeout(&error) => {}
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 
-/// Reads one frame, in slices, so that a close is noticed.
-fn read_frame<T>(
-    wire: &Wire,
-    stream: &mut TcpStream,
-    buffer: &mut FrameBuffer,
-    deadline: Instant,
-    parse: impl Fn(&[u8]) -> Option<T>,
-) -> io::Result<Option<T>> {
-    loop {
-        match buffer.next() {
-            Next::Frame(frame) => return Ok(parse(frame.body())),
-            Next::TooLong(_) | Next::Malformed => {
-                return Err(invalid("it does not speak ZooKeeper's protocol"));
-            }
-            Next::Incomplete => {}
-        }
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
-        }
-        if wire.is_closing() {
-            return Err(invalid("the client was closed"));
-        }
-        stream.set_read_timeout(Some(left.min(SLICE)))?;
-        match buffer.fill(stream) {
-            Ok(0) => {
-                return Err(io::Error::new(
-                    io::ErrorKind::UnexpectedEof,
-                    "it closed the connection at once; is it part of a working quorum?",
-                ));
-            }
-            Ok(_) => {}
-            Err(error) if is_timeout(&error) => {}
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return Err(error),
-        }
-    }
+/// A read that found nothing within the socket's time limit.
+pub(super) fn is_timeout(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+    )
 }
 
 fn invalid(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, why.to_owned())
+}
+
+fn not_zookeeper() -> io::Error {
+    invalid("it does not speak ZooKeeper's protocol")
 }

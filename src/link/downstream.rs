@@ -1,366 +1,382 @@
-//! `zklock-down`: keeps a connection to the ensemble, and brings the server's replies to the crate.
+//! `zklock-down`: keeps a connection to the ensemble, and a session on it.
 
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::dial::{Greeting, bury, greet, present};
-use super::frame::{self, ConnectRequest, FrameBuffer, Next, ReplyHeader};
+use super::dial::Dialled;
+use super::frame::{ConnectRequest, ConnectResponse};
 use super::lease::Epoch;
-use super::upstream::is_timeout;
-use super::wire::{Server, State, Wire};
+use super::replies;
+use super::targets::{Target, Targets};
+use super::wire::{Server, Wire};
 use super::{DialFailure, LinkEvent};
 
 /// A dial is given this long at the least, and at first no longer than [`FIRST_DIAL_AT_MOST`].
 const FIRST_DIAL_AT_LEAST: Duration = Duration::from_millis(250);
 const FIRST_DIAL_AT_MOST: Duration = Duration::from_secs(2);
+/// A connection that broke earlier than this counts as a failure, so that a server which greets
+/// and then hangs up is not dialled thousands of times a second.
+const SETTLED: Duration = Duration::from_secs(1);
+/// After how many doublings the pauses stay the same.
+const MOST_DOUBLINGS: u32 = 16;
 
 /// What it takes to go on with a session on another connection.
 struct Ticket {
     epoch: Arc<Epoch>,
     password: Vec<u8>,
+    /// The session above has heard of it.
+    announced: bool,
+}
+
+/// What is left from earlier connections.
+enum Past {
+    Nothing,
+    /// A session to go on with.
+    Session(Ticket),
+    /// One that is over for us, and may live on at the servers, with its nodes.
+    Unburied(Ticket),
+}
+
+/// Why there was no connection.
+enum Failure {
+    /// At this address. Another may do.
+    Here(io::Error),
+    /// Anywhere: the credentials are wrong, or the client was closed.
+    Final,
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Here(error)
+    }
 }
 
 struct Down<'a> {
     wire: &'a Arc<Wire>,
-    ticket: Option<Ticket>,
+    past: Past,
     epochs: u64,
-    /// The address that failed last: it is tried last.
-    avoid: Option<SocketAddr>,
+    targets: Targets,
+    /// In a row.
+    failed_rounds: u32,
+    /// Connections in a row that did not live long.
+    broke_early: u32,
 }
 
 /// Runs until the link is closed.
 pub(super) fn run(wire: &Arc<Wire>) {
     let mut down = Down {
         wire,
-        ticket: None,
+        past: Past::Nothing,
         epochs: 0,
-        avoid: None,
+        targets: Targets::new(&wire.config.hosts),
+        failed_rounds: 0,
+        broke_early: 0,
     };
-    let mut failed_rounds = 0;
     while !wire.is_closing() {
-        if down.round(failed_rounds) {
-            failed_rounds = 0;
+        down.end_lost_session();
+        if let Some((target, server)) = down.round() {
+            down.serve(&target, &server);
         } else {
-            down.pause(failed_rounds);
-            failed_rounds += 1;
+            down.pause(down.failed_rounds);
+            down.failed_rounds += 1;
         }
     }
 }
 
 impl Down<'_> {
-    /// Tries every address once, and serves the first connection to its end. Returns whether there
-    /// was one.
-    fn round(&mut self, failed_rounds: u32) -> bool {
-        let hosts = self.wire.config.hosts.len();
-        let limit = self.dial_limit(hosts, failed_rounds);
-        let mut targets = self.resolve(limit);
-        let limit = self.dial_limit(targets.len(), failed_rounds);
-        shuffle(&mut targets);
-        targets.sort_by_key(|(_, address)| Some(*address) == self.avoid);
-        for (host, address) in targets {
-            if self.wire.is_closing() {
-                return false;
+    /// Tries every address once, until one of them is connected.
+    fn round(&mut self) -> Option<(Target, Arc<Server>)> {
+        let wire = self.wire;
+        let limit = self.dial_limit();
+        let round = self.targets.round(limit, || wire.is_closing());
+        for (host, why) in round.unknown {
+            self.failed(host, None, why);
+        }
+        let limit = self.dial_limit();
+        for target in round.targets {
+            if wire.is_closing() {
+                return None;
             }
-            log::debug!("dialling {host} at {address}, for {limit:?} at the most");
-            match self.attempt(address, limit) {
-                Ok(Some(server)) => {
-                    self.avoid = Some(address);
-                    self.serve(&server);
-                    return true;
+            log::debug!("dialling {target}, for {limit:?} at the most");
+            match self.attempt(&target, limit) {
+                Ok(server) => return Some((target, server)),
+                Err(Failure::Here(error)) => {
+                    self.targets.failed_last = Some(target.address);
+                    self.failed(target.host, Some(target.address), error.to_string());
                 }
-                Ok(None) => return false,
-                Err(error) => self.failed(host, Some(address), &error.to_string()),
+                Err(Failure::Final) => return None,
             }
         }
-        false
+        None
     }
 
-    fn failed(&self, host: String, address: Option<SocketAddr>, why: &str) {
+    fn failed(&self, host: String, address: Option<SocketAddr>, why: String) {
         if self.wire.is_closing() {
             return;
         }
-        let why = why.to_owned();
         let failure = DialFailure { host, address, why };
-        log::debug!("{failure}: {}", failure.why);
+        log::debug!("{failure}: {}; trying on", failure.why);
         self.wire.tell(LinkEvent::DialFailed(failure));
     }
 
     /// Enough to ask every server within the third of the timeout that is left when a silent
     /// connection has been given up; doubled after each round, for servers that are slow.
-    fn dial_limit(&self, servers: usize, failed_rounds: u32) -> Duration {
-        let timeout = self.timeout();
-        let servers = u32::try_from(servers).unwrap_or(u32::MAX).max(1);
-        let first = (timeout / 3 / servers).clamp(FIRST_DIAL_AT_LEAST, FIRST_DIAL_AT_MOST);
+    fn dial_limit(&self) -> Duration {
+        let timeout = match &self.past {
+            Past::Session(ticket) => ticket.epoch.timeout(),
+            _ => self.wire.config.session_timeout,
+        };
+        let servers = u32::try_from(self.targets.count()).unwrap_or(u32::MAX);
+        let first = (timeout / 3 / servers.max(1)).clamp(FIRST_DIAL_AT_LEAST, FIRST_DIAL_AT_MOST);
         let most = (timeout * 2 / 3).max(FIRST_DIAL_AT_LEAST);
-        first.saturating_mul(1 << failed_rounds.min(8)).min(most)
+        let doublings = self.failed_rounds.min(MOST_DOUBLINGS);
+        first.saturating_mul(1 << doublings).min(most)
     }
 
-    fn timeout(&self) -> Duration {
-        self.ticket
-            .as_ref()
-            .map_or(self.wire.config.session_timeout, |ticket| {
-                ticket.epoch.timeout()
-            })
-    }
-
-    /// All addresses of all hosts. Names are asked for at the same time.
-    fn resolve(&self, limit: Duration) -> Vec<(String, SocketAddr)> {
-        let deadline = Instant::now() + limit;
-        let hosts = &self.wire.config.hosts;
-        let asked: Vec<_> = hosts.iter().map(|host| (host, host.resolve())).collect();
-        let mut targets = Vec::new();
-        for (host, resolving) in asked {
-            match resolving.wait(deadline) {
-                Ok(found) => targets.extend(found.into_iter().map(|one| (host.to_string(), one))),
-                Err(why) => self.failed(host.to_string(), None, &why),
-            }
+    /// Connects to `target`, with the session that there was or else with a new one.
+    fn attempt(&mut self, target: &Target, limit: Duration) -> Result<Arc<Server>, Failure> {
+        self.end_lost_session();
+        if let Past::Session(_) = self.past
+            && let Some(server) = self.resume(target, limit)?
+        {
+            return Ok(server);
         }
-        targets
+        self.bury(target, limit)?;
+        self.begin(target, limit)
     }
 
-    /// Resumes the session at `address`, or makes a new one there. `None`: there is nothing more
-    /// to try.
-    fn attempt(&mut self, address: SocketAddr, limit: Duration) -> io::Result<Option<Arc<Server>>> {
+    /// Goes on with the session. `Ok(None)`: it is over.
+    fn resume(&mut self, target: &Target, limit: Duration) -> Result<Option<Arc<Server>>, Failure> {
+        let Past::Session(ticket) = &self.past else {
+            return Ok(None);
+        };
+        let epoch = Arc::clone(&ticket.epoch);
+        // An answer after the lease has run out is of no use.
+        let left = epoch.lease().deadline().map_or(Duration::ZERO, |ends| {
+            ends.saturating_duration_since(Instant::now())
+        });
+        let mut server = Dialled::connect(self.wire, target.address, limit.min(left))?;
+        // A server that lags behind what the session has seen refuses.
         let last_zxid_seen = self.wire.state.lock().last_zxid;
-        if let Some(ticket) = &self.ticket {
-            let request = ConnectRequest {
-                last_zxid_seen,
-                timeout_ms: millis(ticket.epoch.timeout()),
-                session_id: ticket.epoch.session_id(),
-                password: ticket.password.clone(),
-            };
-            let deadline = Instant::now() + limit;
-            let mut greeting = greet(self.wire, address, &request, deadline)?;
-            let epoch = Arc::clone(&ticket.epoch);
-            if greeting.response.timeout_ms <= 0 {
-                self.expired("the server has expired it");
-            } else if epoch.lease().renew(greeting.sent_at) {
-                return self.established(greeting, epoch, address, true);
-            } else {
-                // The session was declared lost, and its locks with it; it must not come back.
-                self.expired("its lease ran out before a server was reached");
-                bury(self.wire, &mut greeting.stream, deadline);
-            }
+        let (response, sent_at) = server.shake_hands(&ticket.request(last_zxid_seen))?;
+        if response.timeout_ms <= 0 {
+            self.session_over("the server has expired it");
+            self.past = Past::Nothing;
+            return Ok(None);
         }
+        // The server now expires it after what it has granted this time, and the lease cannot be
+        // shortened under those who rely on it.
+        if response.timeout() < epoch.timeout() {
+            self.session_over("another server grants it a shorter timeout");
+        } else if !epoch.lease().renew(sent_at) {
+            self.session_over("its lease ran out before a server was reached");
+        } else {
+            return self.establish(target, server).map(Some);
+        }
+        // It has just been touched, so it would live on for all of its timeout.
+        server.allow(limit);
+        self.close_remains(&mut server);
+        Ok(None)
+    }
+
+    /// Closes what is left of a session that is over, so that its nodes go now and not after its
+    /// timeout. An address that cannot be talked to has failed, as for any other purpose; one that
+    /// keeps silent must not cost the next session more than this one time.
+    fn bury(&mut self, target: &Target, limit: Duration) -> Result<(), Failure> {
+        let Past::Unburied(ticket) = &self.past else {
+            return Ok(());
+        };
+        let limit = limit.min(FIRST_DIAL_AT_MOST);
+        let mut server = Dialled::connect(self.wire, target.address, limit)?;
+        // Any server will do, however far it lags.
+        match server.shake_hands(&ticket.request(0)) {
+            Ok((response, _)) if response.timeout_ms <= 0 => self.past = Past::Nothing,
+            Ok(_) => self.close_remains(&mut server),
+            Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                log::debug!("closing the lost session: {error}; it goes when it expires");
+                self.past = Past::Nothing;
+            }
+            Err(error) => return Err(Failure::Here(error)),
+        }
+        Ok(())
+    }
+
+    fn close_remains(&mut self, server: &mut Dialled<'_>) {
+        if let Err(error) = server.close_session() {
+            log::debug!("closing the lost session: {error}; it goes when it expires");
+        }
+        self.past = Past::Nothing;
+    }
+
+    /// Makes a new session.
+    fn begin(&mut self, target: &Target, limit: Duration) -> Result<Arc<Server>, Failure> {
+        let mut server = Dialled::connect(self.wire, target.address, limit)?;
+        let asked = self.wire.config.session_timeout;
         let request = ConnectRequest {
-            last_zxid_seen,
-            timeout_ms: millis(self.wire.config.session_timeout),
+            // A new session has seen nothing. After the data was restored from a backup, no server
+            // would take what the last one has seen.
+            last_zxid_seen: 0,
+            timeout_ms: i32::try_from(asked.as_millis()).unwrap_or(i32::MAX),
             session_id: 0,
             password: vec![0; 16],
         };
-        let greeting = greet(self.wire, address, &request, Instant::now() + limit)?;
-        if greeting.response.timeout_ms <= 0 {
-            return Err(io::Error::other("it refused a new session"));
+        let (response, sent_at) = server.shake_hands(&request)?;
+        if response.timeout_ms <= 0 {
+            return Err(io::Error::other("it refused a new session").into());
         }
+        self.wire.state.lock().last_zxid = 0;
         self.epochs += 1;
-        let epoch = Arc::new(Epoch::begun(
-            self.epochs,
-            greeting.response.session_id,
-            greeting.response.timeout(),
-            greeting.sent_at,
-        ));
-        self.ticket = Some(Ticket {
-            epoch: Arc::clone(&epoch),
-            password: greeting.response.password.clone(),
-        });
-        self.established(greeting, epoch, address, false)
-    }
-
-    fn expired(&mut self, why: &str) {
-        if let Some(Ticket { epoch, .. }) = self.ticket.take() {
-            epoch.lease().seal();
-            log::info!("session 0x{:x} is over: {why}", epoch.session_id());
-            self.wire.tell(LinkEvent::Expired { epoch });
-        }
+        self.past = Past::Session(Ticket::new(self.epochs, response, sent_at));
+        self.establish(target, server)
     }
 
     /// Presents the credentials, before anything else can be sent, and announces the connection.
-    fn established(
-        &self,
-        greeting: Greeting,
-        epoch: Arc<Epoch>,
-        address: SocketAddr,
-        resumed: bool,
-    ) -> io::Result<Option<Arc<Server>>> {
-        let mut stream = greeting.stream;
+    fn establish(
+        &mut self,
+        target: &Target,
+        mut server: Dialled<'_>,
+    ) -> Result<Arc<Server>, Failure> {
+        let Past::Session(ticket) = &mut self.past else {
+            unreachable!("called with a session");
+        };
+        let epoch = Arc::clone(&ticket.epoch);
         for auth in &self.wire.config.auth {
-            let deadline = Instant::now() + epoch.timeout() / 3;
-            if !present(self.wire, &mut stream, &auth.scheme, &auth.bytes, deadline)? {
+            server.allow(epoch.timeout() / 3);
+            if !server.present(auth)? {
                 let scheme = auth.scheme.clone();
+                log::error!("{target} refused the credentials of scheme {scheme}; giving up");
                 self.wire.tell(LinkEvent::AuthFailed { scheme });
-                self.wait_for_close();
-                return Ok(None);
+                self.wire.wait_until_closing();
+                return Err(Failure::Final);
             }
         }
-        stream.set_read_timeout(Some(Wire::tick(epoch.timeout())))?;
+        // Either `close` sees this connection, or we see that it was called.
+        let mut state = self.wire.state.lock();
+        if state.closing {
+            drop(state);
+            // Nobody waits for the answer.
+            let _ = server.close_session();
+            return Err(Failure::Final);
+        }
         let server = Arc::new(Server {
-            stream,
+            stream: server.into_stream(),
             epoch: Arc::clone(&epoch),
-            writing: parking_lot::Mutex::new(()),
         });
-        {
-            let mut state = self.wire.state.lock();
-            if state.closing {
-                return Ok(None);
-            }
-            state.server = Some(Arc::clone(&server));
-            state.last_sent = Instant::now();
-        }
+        state.connected(&server);
+        drop(state);
+        let resumed = std::mem::replace(&mut ticket.announced, true);
         log::info!(
-            "{address}: session 0x{:x} {}, timeout {:?}",
+            "{target}: session 0x{:x} {}, timeout {:?}",
             epoch.session_id(),
             if resumed { "resumed" } else { "begun" },
             epoch.timeout()
         );
+        self.failed_rounds = 0;
         self.wire.tell(LinkEvent::Connected { epoch, resumed });
-        Ok(Some(server))
+        Ok(server)
     }
 
-    /// Nothing can be done any more: the credentials are wrong.
-    fn wait_for_close(&self) {
-        let mut state = self.wire.state.lock();
-        while !state.closing {
-            self.wire.changed.wait(&mut state);
+    /// Notices when the lease has run out, or was sealed by the session above.
+    fn end_lost_session(&mut self) {
+        if let Past::Session(ticket) = &self.past
+            && !ticket.epoch.lease().alive(Instant::now())
+        {
+            self.session_over("no server was reached before its lease ran out");
         }
     }
 
-    /// Between rounds: a random time up to a limit that doubles, so that many clients do not come
-    /// back at once.
-    fn pause(&self, failed_rounds: u32) {
+    fn session_over(&mut self, why: &str) {
+        let Past::Session(ticket) = std::mem::replace(&mut self.past, Past::Nothing) else {
+            return;
+        };
+        let epoch = Arc::clone(&ticket.epoch);
+        epoch.lease().seal();
+        log::info!("session 0x{:x} is over: {why}", epoch.session_id());
+        let announced = ticket.announced;
+        self.past = Past::Unburied(ticket);
+        if announced {
+            self.wire.tell(LinkEvent::Expired { epoch });
+        }
+    }
+
+    /// Brings replies to the crate until the connection ends. The next dial follows at once, unless
+    /// connections break again and again as soon as they stand.
+    fn serve(&mut self, target: &Target, server: &Server) {
+        let begun = Instant::now();
+        let why = replies::relay(self.wire, server);
+        if !self.wire.is_closing() {
+            log::info!(
+                "{target}: the connection of session 0x{:x} broke: {why}; connecting again",
+                server.epoch.session_id()
+            );
+        }
+        self.targets.failed_last = Some(target.address);
+        self.wire.drop_connection(server);
+        if begun.elapsed() >= SETTLED {
+            self.broke_early = 0;
+            return;
+        }
+        if self.broke_early > 0 {
+            self.pause(self.broke_early - 1);
+        }
+        self.broke_early += 1;
+    }
+
+    /// A random time up to a limit that doubles, so that many clients do not come back at once.
+    fn pause(&mut self, doublings: u32) {
         let backoff = &self.wire.config.backoff;
-        let doubled = backoff.initial.saturating_mul(1 << failed_rounds.min(16));
+        let doubled = backoff
+            .initial
+            .saturating_mul(1 << doublings.min(MOST_DOUBLINGS));
         let longest = doubled.min(backoff.max.max(backoff.initial));
         let until = Instant::now() + longest.mul_f64(random_fraction());
-        let mut state = self.wire.state.lock();
-        while !state.closing {
-            if self.wire.changed.wait_until(&mut state, until).timed_out() {
+        loop {
+            self.end_lost_session();
+            let session = match &self.past {
+                Past::Session(ticket) => Some(Arc::clone(&ticket.epoch)),
+                _ => None,
+            };
+            let mut state = self.wire.state.lock();
+            let now = Instant::now();
+            if state.closing || now >= until {
                 return;
             }
+            let wake = match session.as_ref().map(|epoch| epoch.lease()) {
+                // Looked at again under the lock, as `abandon` seals first and notifies then.
+                Some(lease) if !lease.alive(now) => continue,
+                Some(lease) => lease.deadline().map_or(until, |ends| ends.min(until)),
+                None => until,
+            };
+            self.wire.changed.wait_until(&mut state, wake);
         }
-    }
-
-    /// Brings replies to the crate until the connection ends.
-    fn serve(&self, server: &Arc<Server>) {
-        let why = self.read_replies(server);
-        log::debug!("the connection ended: {why}");
-        self.wire.drop_connection(server);
-    }
-
-    fn read_replies(&self, server: &Server) -> String {
-        let mut buffer = FrameBuffer::new(frame::REPLY_HEADER_BYTES, frame::MAX_REPLY_BYTES);
-        let mut out = Vec::new();
-        let patience = server.epoch.timeout() * 2 / 3;
-        let mut last_heard = Instant::now();
-        loop {
-            match buffer.fill(&mut &server.stream) {
-                Ok(0) => return "closed by the server, or by us".into(),
-                Ok(_) => {
-                    last_heard = Instant::now();
-                    if let Some(why) = self.deliver(server, &mut buffer, &mut out) {
-                        return why;
-                    }
-                }
-                // Looked at only when there was nothing to read: a process that was stopped for
-                // long reads first what came meanwhile.
-                Err(error) if is_timeout(&error) => {
-                    if last_heard.elapsed() > patience {
-                        return format!("nothing was heard for {patience:?}");
-                    }
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return error.to_string(),
-            }
-        }
-    }
-
-    /// Sends on all that is in the buffer, in one write. Returns why the connection must end.
-    fn deliver(
-        &self,
-        server: &Server,
-        buffer: &mut FrameBuffer,
-        out: &mut Vec<u8>,
-    ) -> Option<String> {
-        out.clear();
-        let mut state = self.wire.state.lock();
-        let mut why = None;
-        while why.is_none() {
-            match buffer.next() {
-                Next::Frame(mut reply) => {
-                    let header = reply.reply_header();
-                    if header.xid == frame::XID_WATCH {
-                        out.extend_from_slice(reply.bytes());
-                        continue;
-                    }
-                    match note(&mut state, server, header) {
-                        Ok(Some(theirs)) => {
-                            reply.set_xid(theirs);
-                            out.extend_from_slice(reply.bytes());
-                            state.take_due(out);
-                        }
-                        Ok(None) => {}
-                        Err(reason) => why = Some(reason),
-                    }
-                    if matches!(
-                        header.err,
-                        frame::ERR_SESSION_EXPIRED | frame::ERR_SESSION_MOVED
-                    ) {
-                        why = Some(format!("the server ended the session ({})", header.err));
-                    }
-                }
-                Next::TooLong(reply) => match note(&mut state, server, reply.reply_header()) {
-                    Ok(Some(theirs)) => {
-                        let most = frame::MAX_REPLY_BYTES;
-                        log::warn!("left out a reply of more than {most} bytes");
-                        out.extend(frame::reply(theirs, frame::ERR_MARSHALLING));
-                        state.take_due(out);
-                    }
-                    Ok(None) => {}
-                    Err(reason) => why = Some(reason),
-                },
-                Next::Incomplete => break,
-                Next::Malformed => why = Some("the server sent something that is no reply".into()),
-            }
-        }
-        state.write(out);
-        if state.session_closed {
-            self.wire.changed.notify_all();
-        }
-        why
     }
 }
 
-/// Takes note of a reply. Returns the number under which the crate waits for it, if it does.
-fn note(state: &mut State, server: &Server, header: ReplyHeader) -> Result<Option<i32>, String> {
-    state.last_zxid = state.last_zxid.max(header.zxid);
-    let (sent_at, theirs) = match header.xid {
-        frame::XID_PING => (state.ping_answered(), None),
-        frame::XID_AUTH => (None, None),
-        xid => state
-            .answered(xid)
-            .map_err(|_| format!("the server answered request {xid} out of order"))?,
-    };
-    if let Some(sent_at) = sent_at {
-        server.epoch.lease().renew(sent_at);
+impl Ticket {
+    fn new(number: u64, granted: ConnectResponse, sent_at: Instant) -> Self {
+        let timeout = granted.timeout();
+        Self {
+            epoch: Arc::new(Epoch::begun(number, granted.session_id, timeout, sent_at)),
+            password: granted.password,
+            announced: false,
+        }
     }
-    Ok(theirs)
-}
 
-fn millis(timeout: Duration) -> i32 {
-    i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX)
+    /// The handshake that goes on with the session.
+    fn request(&self, last_zxid_seen: i64) -> ConnectRequest {
+        ConnectRequest {
+            last_zxid_seen,
+            timeout_ms: i32::try_from(self.epoch.timeout().as_millis()).unwrap_or(i32::MAX),
+            session_id: self.epoch.session_id(),
+            password: self.password.clone(),
+        }
+    }
 }
 
 /// From 0 to 1.
 fn random_fraction() -> f64 {
     let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
     f64::from(u32::try_from(random >> 32).expect("32 bits")) / f64::from(u32::MAX)
-}
-
-fn shuffle<T>(items: &mut [T]) {
-    for last in (1..items.len()).rev() {
-        let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
-        let other = random % (u64::try_from(last).expect("small") + 1);
-        items.swap(last, usize::try_from(other).expect("small"));
-    }
 }

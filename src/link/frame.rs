@@ -21,6 +21,7 @@ pub(super) const ERR_CONNECTION_LOSS: i32 = -4;
 pub(super) const ERR_MARSHALLING: i32 = -5;
 pub(super) const ERR_UNIMPLEMENTED: i32 = -6;
 pub(super) const ERR_BAD_ARGUMENTS: i32 = -8;
+pub(super) const ERR_AUTH_FAILED: i32 = -115;
 pub(super) const ERR_SESSION_EXPIRED: i32 = -112;
 pub(super) const ERR_SESSION_MOVED: i32 = -118;
 
@@ -164,6 +165,23 @@ pub(super) fn reply(xid: i32, err: i32) -> Vec<u8> {
     })
 }
 
+/// Whether the crate can digest this body of a watch event: it panics at a type or state that it
+/// does not know, and at a path that is not UTF-8, on the thread that all events come by.
+pub(super) fn is_known_event(body: &[u8]) -> bool {
+    const TYPES: [i32; 7] = [-1, 1, 2, 3, 4, 5, 6];
+    const STATES: [i32; 6] = [0, 3, 4, 5, 6, -112];
+    const FIXED: usize = REPLY_HEADER_BYTES + 4 + 4;
+    body.len() >= FIXED + 4
+        && TYPES.contains(&int(body, REPLY_HEADER_BYTES))
+        && STATES.contains(&int(body, REPLY_HEADER_BYTES + 4))
+        && buffer(&body[FIXED..]).is_some_and(|path| std::str::from_utf8(path).is_ok())
+}
+
+/// The error number in the body of a reply.
+pub(super) fn reply_error(body: &[u8]) -> Option<i32> {
+    (body.len() >= REPLY_HEADER_BYTES).then(|| int(body, 12))
+}
+
 /// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestHeader {
@@ -214,7 +232,7 @@ impl Frame<'_> {
 /// What stands next in a [`FrameBuffer`].
 pub(super) enum Next<'a> {
     Frame(Frame<'a>),
-    /// A frame over the limit: its first bytes, as many as a header has. The rest is left out.
+    /// A frame over the limit has gone by: its first bytes, as many as a header has.
     TooLong(Frame<'a>),
     /// Not yet there as a whole.
     Incomplete,
@@ -229,8 +247,10 @@ pub(super) struct FrameBuffer {
     /// The shortest frame, as long as a header.
     least: usize,
     most: usize,
-    /// Bytes of a frame over the limit that are still to come and to be left out.
-    skip: usize,
+    /// Of a frame over the limit: how many of its bytes are still to be left out.
+    left_out: Option<usize>,
+    /// And its first bytes.
+    head: Vec<u8>,
 }
 
 impl FrameBuffer {
@@ -240,7 +260,8 @@ impl FrameBuffer {
             filled: 0..0,
             least,
             most,
-            skip: 0,
+            left_out: None,
+            head: Vec::new(),
         }
     }
 
@@ -264,40 +285,88 @@ impl FrameBuffer {
         Ok(read)
     }
 
+    /// Whether a frame over the limit is going by.
+    pub(super) fn is_leaving_out(&self) -> bool {
+        self.left_out.is_some()
+    }
+
     pub(super) fn next(&mut self) -> Next<'_> {
-        let skipped = self.skip.min(self.filled.len());
-        self.skip -= skipped;
-        self.filled.start += skipped;
-        let available = self.filled.len();
-        if self.skip > 0 || available < LENGTH_BYTES {
-            return Next::Incomplete;
+        if self.left_out.is_some() {
+            return self.leave_out();
         }
         let start = self.filled.start;
-        let Ok(length) = usize::try_from(int(&self.bytes, start)) else {
-            return Next::Malformed;
-        };
-        if length < self.least {
-            return Next::Malformed;
+        if self.filled.len() < LENGTH_BYTES {
+            return Next::Incomplete;
         }
+        let length = match usize::try_from(int(&self.bytes, start)) {
+            Ok(length) if length >= self.least => length,
+            _ => return Next::Malformed,
+        };
         let too_long = length > self.most;
         let wanted = LENGTH_BYTES + if too_long { self.least } else { length };
-        if available < wanted {
+        if self.filled.len() < wanted {
             return Next::Incomplete;
         }
         self.filled.start += wanted;
-        let frame = Frame(&mut self.bytes[start..start + wanted]);
         if too_long {
-            self.skip = length - self.least;
-            Next::TooLong(frame)
-        } else {
-            Next::Frame(frame)
+            self.head = self.bytes[start..start + wanted].to_vec();
+            self.left_out = Some(length - self.least);
+            return self.leave_out();
         }
+        Next::Frame(Frame(&mut self.bytes[start..start + wanted]))
     }
+
+    /// A frame over the limit is not reported before its last byte has come: the crate counts a
+    /// request as in flight when it has written all of it, and panics at an answer before that.
+    fn leave_out(&mut self) -> Next<'_> {
+        let left = self.left_out.unwrap_or(0);
+        let here = left.min(self.filled.len());
+        self.filled.start += here;
+        if here < left {
+            self.left_out = Some(left - here);
+            return Next::Incomplete;
+        }
+        self.left_out = None;
+        Next::TooLong(Frame(&mut self.head))
+    }
+}
+
+/// A watch event, as a server sends it to a connected client.
+#[cfg(all(test, not(shuttle)))]
+pub(super) fn watch_event(event_type: i32, path: &[u8]) -> Vec<u8> {
+    const CONNECTED: i32 = 3;
+    framed(|frame| {
+        frame.extend(XID_WATCH.to_be_bytes());
+        frame.extend((-1_i64).to_be_bytes());
+        frame.extend(OK.to_be_bytes());
+        frame.extend(event_type.to_be_bytes());
+        frame.extend(CONNECTED.to_be_bytes());
+        put_buffer(frame, path);
+    })
 }
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
+
+    /// Everything that `stream` brings, in reads of `step` bytes; `false` for what was too long.
+    fn cut(stream: &[u8], step: usize, buffer: &mut FrameBuffer) -> Vec<(i32, bool)> {
+        let mut seen = Vec::new();
+        for mut part in stream.chunks(step) {
+            while !part.is_empty() {
+                buffer.fill(&mut part).expect("memory");
+                loop {
+                    match buffer.next() {
+                        Next::Frame(frame) => seen.push((frame.reply_header().xid, true)),
+                        Next::TooLong(frame) => seen.push((frame.reply_header().xid, false)),
+                        Next::Incomplete => break,
+                        Next::Malformed => panic!("well-formed"),
+                    }
+                }
+            }
+        }
+        seen
+    }
 
     #[test]
     fn handshakes_round_trip() {
@@ -307,17 +376,17 @@ mod tests {
             session_id: -7,
             password: vec![1; 16],
         };
-        assert_eq!(
-            ConnectRequest::parse(&request.to_frame()[4..]),
-            Some(request)
-        );
+        let frame = request.to_frame();
+        // Old clients and servers leave out the last byte, readOnly.
+        for body in [&frame[4..], &frame[4..frame.len() - 1]] {
+            assert_eq!(ConnectRequest::parse(body).as_ref(), Some(&request));
+        }
         let response = ConnectResponse {
             timeout_ms: 4000,
             session_id: 9,
             password: vec![2; 16],
         };
         let frame = response.to_frame();
-        // Old servers leave out the last byte, readOnly.
         for body in [&frame[4..], &frame[4..frame.len() - 1]] {
             assert!(ConnectResponse::parse(body).is_some_and(|read| read == response));
         }
@@ -348,40 +417,61 @@ mod tests {
         }
         for step in 1..stream.len() {
             let mut buffer = FrameBuffer::new(REPLY_HEADER_BYTES, MAX_REPLY_BYTES);
-            let mut seen = Vec::new();
-            for mut part in stream.chunks(step) {
-                buffer.fill(&mut part).expect("memory");
-                while let Next::Frame(frame) = buffer.next() {
-                    seen.push(frame.reply_header().xid);
-                }
-            }
-            assert_eq!(seen, [1, 2, 3, 4, 5], "in steps of {step}");
+            let seen = cut(&stream, step, &mut buffer);
+            let wanted: Vec<_> = (1..=5).map(|xid| (xid, true)).collect();
+            assert_eq!(seen, wanted, "in steps of {step}");
         }
+    }
+
+    /// A reply of more than `most` bytes, 300,000.
+    fn too_long(xid: i32) -> Vec<u8> {
+        framed(|frame| {
+            frame.extend(&reply(xid, 0)[LENGTH_BYTES..]);
+            frame.resize(LENGTH_BYTES + 300_000, 0);
+        })
     }
 
     #[test]
     fn what_is_too_long_is_left_out_without_being_kept() {
-        let most = 100;
-        let long = framed(|frame| {
-            frame.extend(reply(7, 0).split_off(4));
-            frame.resize(300_000, 0);
-        });
-        let stream: Vec<u8> = [reply(6, 0), long, reply(8, 0)].concat();
-        let mut buffer = FrameBuffer::new(REPLY_HEADER_BYTES, most);
-        let mut seen = Vec::new();
-        let mut rest = stream.as_slice();
-        while buffer.fill(&mut rest).expect("memory") > 0 {
-            loop {
-                match buffer.next() {
-                    Next::Frame(frame) => seen.push((frame.reply_header().xid, true)),
-                    Next::TooLong(frame) => seen.push((frame.reply_header().xid, false)),
-                    Next::Incomplete => break,
-                    Next::Malformed => panic!("well-formed"),
-                }
-            }
+        let stream: Vec<u8> = [reply(6, 0), too_long(7), reply(8, 0)].concat();
+        for step in [1000, 4096, 65_536, stream.len()] {
+            let mut buffer = FrameBuffer::new(REPLY_HEADER_BYTES, 100);
+            let seen = cut(&stream, step, &mut buffer);
+            assert_eq!(seen, [(6, true), (7, false), (8, true)]);
+            assert_eq!(buffer.bytes.len(), CHUNK_BYTES);
         }
-        assert_eq!(seen, [(6, true), (7, false), (8, true)]);
+    }
+
+    /// The crate panics at an answer to a request that it has not written to its end.
+    #[test]
+    fn what_is_too_long_is_told_after_its_last_byte() {
+        let stream = too_long(7);
+        let mut buffer = FrameBuffer::new(REPLY_HEADER_BYTES, 100);
+        let (most, last) = stream.split_at(stream.len() - 1);
+        assert_eq!(cut(most, 1000, &mut buffer), []);
+        assert_eq!(cut(last, 1, &mut buffer), [(7, false)]);
+    }
+
+    #[test]
+    fn a_large_reply_grows_the_buffer_for_a_while_only() {
+        let stream: Vec<u8> = [too_long(1), reply(2, 0)].concat();
+        let mut buffer = FrameBuffer::new(REPLY_HEADER_BYTES, MAX_REPLY_BYTES);
+        let seen = cut(&stream, 10_000, &mut buffer);
+        assert_eq!(seen, [(1, true), (2, true)]);
+        cut(&reply(3, 0), 100, &mut buffer);
         assert_eq!(buffer.bytes.len(), CHUNK_BYTES);
+    }
+
+    #[test]
+    fn only_events_that_the_crate_knows_pass() {
+        let passes = |frame: Vec<u8>| is_known_event(&frame[LENGTH_BYTES..]);
+        for event_type in [-1, 1, 2, 3, 4, 5, 6] {
+            assert!(passes(watch_event(event_type, b"/a")));
+        }
+        // PersistentWatchRemoved, of newer servers.
+        assert!(!passes(watch_event(7, b"/a")));
+        assert!(!passes(watch_event(1, b"/\xff")));
+        assert!(!passes(reply(XID_WATCH, 0)));
     }
 
     #[test]

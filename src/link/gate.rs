@@ -66,18 +66,23 @@ impl Gate {
         let mut state = wire.state.lock();
         while state.loopback.is_none() && !state.closing {
             if wire.changed.wait_until(&mut state, deadline).timed_out() {
-                state.closing = true;
-                drop(state);
-                wire.changed.notify_all();
-                // Wakes the thread that accepts.
-                drop(TcpStream::connect(address));
-                return Err(io::Error::new(
-                    io::ErrorKind::TimedOut,
-                    "the zookeeper crate did not come to the port that was opened for it",
-                ));
+                break;
             }
         }
-        Ok(())
+        if state.loopback.is_some() {
+            return Ok(());
+        }
+        let why = if state.closing {
+            "the link was closed"
+        } else {
+            "the zookeeper crate did not come to the port that was opened for it"
+        };
+        state.closing = true;
+        drop(state);
+        wire.changed.notify_all();
+        // Wakes the thread that accepts; it then finds that the link is closing.
+        drop(TcpStream::connect(address));
+        Err(io::Error::new(io::ErrorKind::TimedOut, why))
     }
 
     fn wait_for_secret(&self, wire: &Wire) -> Option<TcpStream> {
@@ -85,17 +90,25 @@ impl Gate {
             let (stream, peer) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    log::warn!("the loopback port of the client: {error}");
+                    log::warn!("the loopback port of the client: {error}; accepting again");
+                    // No descriptor may be left, and that lasts.
+                    let mut state = wire.state.lock();
+                    wire.changed.wait_for(&mut state, PATIENCE);
                     continue;
                 }
             };
-            match self.check(&stream) {
-                Ok(()) => {
-                    let answers = stream.try_clone().ok()?;
-                    wire.state.lock().loopback = Some(answers);
+            match self.check(&stream).and_then(|()| stream.try_clone()) {
+                Ok(answers) => {
+                    let mut state = wire.state.lock();
+                    if state.closing {
+                        return None;
+                    }
+                    state.loopback = Some(answers);
+                    drop(state);
                     wire.changed.notify_all();
                     return Some(stream);
                 }
+                Err(_) if wire.is_closing() => return None,
                 Err(why) => {
                     let _ = stream.shutdown(Shutdown::Both);
                     log::warn!(
@@ -130,6 +143,7 @@ impl Gate {
             password: uuid::Uuid::new_v4().into_bytes().to_vec(),
         };
         stream.set_nodelay(true)?;
+        stream.set_read_timeout(None)?;
         stream.write_all(&granted.to_frame())
     }
 }

@@ -1,11 +1,11 @@
 //! Where the ensemble is: the connect string, and the addresses behind its names.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 
 /// ZooKeeper's client port.
 const DEFAULT_PORT: u16 = 2181;
@@ -39,6 +39,7 @@ impl FromStr for ConnectString {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
         let (servers, chroot) = match text.find('/') {
             Some(at) => text.split_at(at),
             None => (text, ""),
@@ -68,56 +69,67 @@ impl FromStr for HostPort {
             let (host, rest) = rest
                 .split_once(']')
                 .ok_or_else(|| format!("\"]\" is missing in {entry:?}"))?;
+            // The zone of a link-local address, `%eth0`, is the resolver's business.
+            let (address, _zone) = host.split_once('%').unwrap_or((host, ""));
+            if address.parse::<Ipv6Addr>().is_err() {
+                return Err(format!("{host:?} in {entry:?} is no IPv6 address"));
+            }
             match rest.strip_prefix(':') {
                 Some(port) => (host, Some(port)),
                 None if rest.is_empty() => (host, None),
                 None => return Err(format!("{rest:?} after the address in {entry:?}")),
             }
         } else if entry.matches(':').count() > 1 {
-            return Err(format!("an IPv6 address needs brackets: \"[{entry}]\""));
+            return Err(format!(
+                "{entry:?}: an IPv6 address needs brackets, as in \"[::1]:2181\""
+            ));
         } else {
             match entry.split_once(':') {
                 Some((host, port)) => (host, Some(port)),
                 None => (entry, None),
             }
         };
-        if host.is_empty() || host.contains(char::is_whitespace) {
-            return Err(format!("a host is missing or has spaces in {entry:?}"));
+        if host.is_empty() {
+            return Err(format!("a host is missing in {entry:?}"));
         }
-        let port = match port {
-            None => DEFAULT_PORT,
-            Some(port) => match port.parse() {
-                Ok(port) if port != 0 => port,
-                _ => return Err(format!("{port:?} in {entry:?} is not a port")),
-            },
-        };
+        let is_odd = |c: char| c.is_whitespace() || c.is_control() || "[]@\\".contains(c);
+        if let Some(odd) = host.chars().find(|c| is_odd(*c)) {
+            return Err(format!("{odd:?} in the host of {entry:?}"));
+        }
         Ok(Self {
             host: host.to_owned(),
-            port,
+            port: port.map_or(Ok(DEFAULT_PORT), |port| parse_port(port, entry))?,
         })
     }
 }
 
+/// Digits only: `u16`'s own parser takes a plus sign.
+fn parse_port(port: &str, entry: &str) -> Result<u16, String> {
+    let digits = port.bytes().all(|c| c.is_ascii_digit());
+    match port.parse() {
+        Ok(number) if digits && number != 0 => Ok(number),
+        _ => Err(format!("{port:?} in {entry:?} is not a port")),
+    }
+}
+
 impl HostPort {
-    /// All addresses of the host, or why there are none by `deadline`.
+    /// Asks for all addresses of the host.
     ///
-    /// Asking the system's resolver cannot be interrupted, so it is done by a thread of its own,
-    /// which is left behind if it takes too long.
+    /// The system's resolver cannot be interrupted, so a thread of its own asks it, which is left
+    /// behind if it takes too long.
     pub(super) fn resolve(&self) -> Resolving {
         let (sender, receiver) = bounded(1);
         if let Ok(address) = self.host.parse::<IpAddr>() {
             let _ = sender.send(Ok(vec![SocketAddr::new(address, self.port)]));
         } else {
-            let host = (self.host.clone(), self.port);
+            let asked = (self.host.clone(), self.port);
+            let answer = sender.clone();
             let started = std::thread::Builder::new()
                 .name("zklock-resolve".into())
-                .spawn({
-                    let sender = sender.clone();
-                    move || {
-                        let found = host.to_socket_addrs();
-                        let _ =
-                            sender.send(found.map(Iterator::collect).map_err(|e| e.to_string()));
-                    }
+                .spawn(move || {
+                    let found = asked.to_socket_addrs();
+                    let found = found.map(Iterator::collect);
+                    let _ = answer.send(found.map_err(|error| error.to_string()));
                 });
             if let Err(error) = started {
                 let _ = sender.send(Err(error.to_string()));
@@ -131,13 +143,24 @@ impl HostPort {
 pub(super) struct Resolving(Receiver<Result<Vec<SocketAddr>, String>>);
 
 impl Resolving {
-    pub(super) fn wait(&self, deadline: Instant) -> Result<Vec<SocketAddr>, String> {
+    /// The answer, if it comes before `deadline`. It comes once.
+    pub(super) fn wait(&self, deadline: Instant) -> Option<Result<Vec<SocketAddr>, String>> {
         match self.0.recv_deadline(deadline) {
-            Ok(Ok(found)) if found.is_empty() => Err("the name has no address".into()),
-            Ok(Ok(found)) => Ok(found),
-            Ok(Err(why)) => Err(format!("cannot resolve the name: {why}")),
-            Err(_) => Err("the name was not resolved in time".into()),
+            Ok(Ok(found)) if found.is_empty() => Some(Err("the name has no address".into())),
+            Ok(Ok(found)) => Some(Ok(found)),
+            Ok(Err(why)) => Some(Err(format!("cannot resolve the name: {why}"))),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Err("the resolver failed".into())),
         }
+    }
+
+    #[cfg(all(test, not(shuttle)))]
+    pub(super) fn never() -> (
+        crossbeam_channel::Sender<Result<Vec<SocketAddr>, String>>,
+        Self,
+    ) {
+        let (sender, receiver) = bounded(1);
+        (sender, Self(receiver))
     }
 }
 
@@ -157,6 +180,9 @@ mod tests {
         assert_eq!(string.chroot.as_deref(), Some("/x/y"));
         assert_eq!(parse("a/").expect("good").chroot, None);
         assert_eq!(parse("[::1]").expect("good").hosts[0].port, DEFAULT_PORT);
+        let spaced = parse("  a:1 ,[fe80::1%eth0] \n").expect("good");
+        assert_eq!(spaced.hosts[1].to_string(), "[fe80::1%eth0]:2181");
+        assert_eq!(spaced.chroot, None);
     }
 
     #[test]
@@ -166,7 +192,14 @@ mod tests {
             (",a", "host is missing"),
             ("a,", "host is missing"),
             (":2181", "host is missing"),
-            ("a b", "spaces"),
+            ("/a", "host is missing"),
+            ("a b", "' '"),
+            ("user@a", "'@'"),
+            ("[a]:1", "no IPv6 address"),
+            ("[127.0.0.1]", "no IPv6 address"),
+            ("a:", "not a port"),
+            ("a:+1", "not a port"),
+            ("a:-1", "not a port"),
             ("a:x", "not a port"),
             ("a:0", "not a port"),
             ("a:65536", "not a port"),
@@ -176,6 +209,9 @@ mod tests {
             ("a/x/", "end with"),
             ("a/x//y", "between the slashes"),
             ("a/../b", "relative"),
+            ("a/.", "relative"),
+            ("a/x\u{1}", "U+0001"),
+            ("a//", "between the slashes"),
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.contains(why), "{text:?}: {error}");
@@ -186,6 +222,7 @@ mod tests {
     fn addresses_need_no_resolver() {
         let host: HostPort = "[::1]:7".parse().expect("good");
         let found = host.resolve().wait(Instant::now()).expect("at once");
+        let found = found.expect("an address");
         assert_eq!(found, ["[::1]:7".parse().expect("good")]);
     }
 }

@@ -80,22 +80,27 @@ impl Lease {
     /// the lease.
     #[inline]
     pub(crate) fn alive(&self, now: Instant) -> bool {
-        let deadline = self.deadline.load(Ordering::Acquire);
-        nanos(now) < deadline || self.seal_if(deadline)
+        nanos(now) < self.deadline.load(Ordering::Acquire) || self.alive_after_all(now)
     }
 
-    /// The deadline that was read is over: seals it, unless it was moved meanwhile. Returns whether
-    /// the lease is alive.
+    /// The deadline that was read is over: seals the lease, unless a renewal that looked at the
+    /// clock in time was faster and the new deadline is not over.
     #[cold]
-    fn seal_if(&self, deadline: u64) -> bool {
-        if deadline == SEALED {
-            return false;
+    fn alive_after_all(&self, now: Instant) -> bool {
+        let now = nanos(now);
+        let mut deadline = self.deadline.load(Ordering::Acquire);
+        while deadline != SEALED && deadline <= now {
+            match self.deadline.compare_exchange_weak(
+                deadline,
+                SEALED,
+                Ordering::AcqRel,
+                Ordering::Acquire,
+            ) {
+                Ok(_) => return false,
+                Err(moved) => deadline = moved,
+            }
         }
-        let sealed =
-            self.deadline
-                .compare_exchange(deadline, SEALED, Ordering::AcqRel, Ordering::Acquire);
-        // A renewal that was first has looked at the clock before the deadline was over.
-        sealed.is_err_and(|now| now != SEALED)
+        deadline != SEALED
     }
 
     /// Ends the lease for good.
@@ -201,5 +206,52 @@ mod tests {
         };
         let lease = Lease::new(T, long_ago);
         assert!(!lease.renew(Instant::now()));
+        assert_eq!(lease.deadline(), None);
+    }
+
+    #[test]
+    fn what_is_sealed_stays_sealed() {
+        let now = Instant::now();
+        let lease = Lease::new(T, now);
+        lease.seal();
+        assert!(!lease.renew(now + T));
+        assert!(!lease.alive(now));
+    }
+
+    /// One thread renews, one seals when it sees the deadline over. Whatever the interleaving, what
+    /// anybody has seen sealed is never seen alive again.
+    #[test]
+    fn nobody_sees_it_alive_after_somebody_saw_it_sealed() {
+        const ROUNDS: u32 = 100;
+        let short = Duration::from_millis(1);
+        for round in 0..ROUNDS {
+            let lease = Lease::new(short, Instant::now());
+            let sealed = AtomicU64::new(0);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    // Answers that come too late, more and more often.
+                    while lease.renew(Instant::now()) {
+                        let until = Instant::now() + short * round / 50;
+                        while Instant::now() < until {
+                            std::hint::spin_loop();
+                        }
+                    }
+                    sealed.store(1, Ordering::SeqCst);
+                });
+                scope.spawn(|| {
+                    let end = Instant::now() + short * 10;
+                    while Instant::now() < end {
+                        let before = sealed.load(Ordering::SeqCst);
+                        let alive = lease.alive(Instant::now());
+                        assert!(!(alive && before == 1), "round {round}");
+                        if !alive {
+                            assert!(!lease.renew(Instant::now()), "round {round}");
+                            return;
+                        }
+                    }
+                    lease.seal();
+                });
+            });
+        }
     }
 }

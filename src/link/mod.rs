@@ -21,7 +21,11 @@
 //!   the session lets traffic through again ([`Link::open`]). The crate never reconnects, so none
 //!   of what it does wrong when it reconnects can happen, and the loopback port is closed as soon
 //!   as the crate has come in.
-//! - **To the session** it reports connections, breaks and ends, and keeps the [`Lease`].
+//! - **To the session** it reports connections, breaks and ends, and keeps the
+//!   [lease](Epoch::lease).
+//!
+//! Locks are taken in this order: the right to write to the server, then the wire's state. No
+//! event is told under either.
 
 mod dial;
 mod downstream;
@@ -29,6 +33,8 @@ mod frame;
 mod gate;
 mod hosts;
 mod lease;
+mod replies;
+mod targets;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
 mod upstream;
@@ -43,7 +49,7 @@ use std::time::{Duration, Instant};
 pub(crate) use self::gate::Gate;
 pub(crate) use self::hosts::{ConnectString, HostPort};
 pub(crate) use self::lease::Epoch;
-use self::wire::Wire;
+use self::wire::{Server, Wire};
 
 /// Where and how to connect.
 #[derive(Debug)]
@@ -154,6 +160,8 @@ impl Link {
         {
             server.cut();
         }
+        drop(state);
+        self.wire.changed.notify_all();
     }
 
     /// Ends the session and the connection. What the crate still sends is answered with
@@ -167,28 +175,30 @@ impl Link {
             state.server.clone()
         };
         self.wire.changed.notify_all();
-        let Some(server) = server else {
+        if let Some(server) = server {
+            self.say_goodbye(&server, deadline);
+            server.cut();
+        }
+    }
+
+    /// Closes the session, so that its nodes go now and not after its timeout.
+    fn say_goodbye(&self, server: &Server, deadline: Instant) {
+        let wire = &self.wire;
+        // On a connection that is stuck, another thread is stuck in writing to it.
+        let Some(writing) = wire.write_until(deadline) else {
             return;
         };
-        // On a connection that is stuck the lock is held by a write that is, too.
-        if let Some(writing) = server.writing.try_lock_until(deadline) {
-            let xid = self.wire.state.lock().close_session();
-            let farewell = frame::request(xid, frame::OP_CLOSE);
-            let sent = io::Write::write_all(&mut &server.stream, &farewell);
-            drop(writing);
-            let mut state = self.wire.state.lock();
-            while sent.is_ok() && !state.session_closed && state.server.is_some() {
-                if self
-                    .wire
-                    .changed
-                    .wait_until(&mut state, deadline)
-                    .timed_out()
-                {
-                    break;
-                }
+        let left = deadline.saturating_duration_since(Instant::now());
+        let limited = server.stream.set_write_timeout(Some(left));
+        let farewell = frame::request(wire.state.lock().close_session(), frame::OP_CLOSE);
+        let sent = limited.and_then(|()| server.send(&writing, &farewell));
+        drop(writing);
+        let mut state = wire.state.lock();
+        while sent.is_ok() && !state.session_closed && state.server.is_some() {
+            if wire.changed.wait_until(&mut state, deadline).timed_out() {
+                break;
             }
         }
-        server.cut();
     }
 
     /// Waits until the link's threads have ended, until `deadline` at most. Returns whether they

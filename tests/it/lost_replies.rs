@@ -178,3 +178,38 @@ fn a_lost_create_reply_and_a_lost_session() {
     assert_ne!(client.session_id(), first);
     wait_for_children(server(), path, 0);
 }
+
+/// The folder goes, with everything in it, between any two steps of an acquire (kazoo #563).
+#[test]
+fn a_folder_deleted_between_two_steps_is_made_anew() {
+    for (step, path) in [
+        (opcode::CREATE, "/lost/folder-create"),
+        (opcode::GET_CHILDREN, "/lost/folder-list"),
+        (opcode::GET_DATA, "/lost/folder-watch"),
+    ] {
+        let (proxy, client) = proxied();
+        let lock = mutex(&client, path);
+        drop(lock.lock().expect("free"));
+        let holder = crate::ground::client();
+        let held = mutex(&holder, path);
+        // Somebody is ahead, so that every step is taken.
+        let guard = held.lock().expect("free");
+        let hold = proxy.hold_request(Matcher::next(step).with_path_containing(path));
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                let guard = lock.lock().expect("in a new folder");
+                (guard.is_held(), children(server(), path).len())
+            });
+            hold.wait_until_held(SOON);
+            let mut raw = crate::ground::raw(server());
+            for name in raw.children(path).expect("there") {
+                raw.delete(&format!("{path}/{name}")).expect("there");
+            }
+            raw.delete(path).expect("empty");
+            hold.release();
+            assert_eq!(waiter.join().expect("no panic"), (true, 1), "{path}");
+        });
+        assert!(guard.unlock().expect_err("removed").is_lock_lost());
+        wait_for_children(server(), path, 0);
+    }
+}

@@ -1,0 +1,205 @@
+//! Limits: how often is dialled, how long a close takes.
+
+use super::*;
+
+/// A port where nobody listens.
+fn dead() -> SocketAddr {
+    FakeServer::start().address
+}
+
+#[test]
+fn refused_dials_are_paced() {
+    let setup = Setup {
+        backoff: Backoff {
+            initial: Duration::from_millis(20),
+            max: Duration::from_millis(100),
+        },
+        ..Setup::default()
+    };
+    let (bench, _caller) = setup.admitted(&[dead()]);
+    let begun = Instant::now();
+    let mut failures = 0;
+    while let Ok(event) = bench
+        .events
+        .recv_timeout(Duration::from_secs(1).saturating_sub(begun.elapsed()))
+    {
+        assert!(matches!(event, LinkEvent::DialFailed(_)), "{event:?}");
+        failures += 1;
+    }
+    assert!((5..200).contains(&failures), "{failures} in a second");
+}
+
+/// It greets, and hangs up: without a pause that would be thousands of sessions a second.
+#[test]
+fn connections_that_break_early_are_paced() {
+    let setup = Setup {
+        backoff: Backoff {
+            initial: Duration::from_millis(20),
+            max: Duration::from_millis(100),
+        },
+        ..Setup::default()
+    };
+    let server = FakeServer::start();
+    let (bench, _caller) = setup.admitted(&[server.address]);
+    let begun = Instant::now();
+    let mut greeted = 0;
+    while begun.elapsed() < Duration::from_secs(1) {
+        drop(server.grant(7, LONG));
+        bench.connected();
+        bench.suspended();
+        greeted += 1;
+    }
+    assert!((5..200).contains(&greeted), "{greeted} in a second");
+}
+
+#[test]
+fn closing_ends_the_session_and_the_threads() {
+    let server = FakeServer::start();
+    let (bench, mut caller, mut served) = Setup::default().connected(&server);
+    caller.request(1, GET_DATA);
+    let (first, _) = served.request();
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| bench.link.close(SOON));
+        let (xid, opcode) = served.request();
+        assert_eq!(opcode, frame::OP_CLOSE);
+        assert!(!closing.is_finished(), "it waits for the answer");
+        served.reply(first, 0);
+        served.reply(xid, 0);
+        closing.join().expect("no panic");
+    });
+    served.assert_cut();
+    assert_eq!(caller.reply(), (1, 0));
+    // What the crate still says is answered, until it says good-bye.
+    caller.request(2, GET_DATA);
+    assert_eq!(caller.reply(), (2, frame::ERR_CONNECTION_LOSS));
+    bench.link.close(SOON);
+    caller.request(0, frame::OP_CLOSE);
+    assert_eq!(caller.reply(), (0, 0));
+    assert!(caller.0.receive().is_none());
+    assert!(bench.link.wait_ended(Instant::now() + SOON));
+    let told: Vec<_> = bench.events.try_iter().collect();
+    assert!(
+        !told.iter().any(|event| matches!(event, LinkEvent::Closed)),
+        "the crate did not die: {told:?}"
+    );
+}
+
+#[test]
+fn closing_does_not_wait_for_a_silent_server() {
+    let server = FakeServer::start();
+    let (bench, caller, _served) = Setup::default().connected(&server);
+    let begun = Instant::now();
+    bench.link.close(Duration::from_millis(100));
+    assert!(begun.elapsed() >= Duration::from_millis(100));
+    drop(caller);
+    assert!(
+        bench
+            .link
+            .wait_ended(Instant::now() + Duration::from_secs(1))
+    );
+    assert!(
+        begun.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+/// A write is stuck, as the server has stopped to read: close must not get stuck behind it.
+#[test]
+fn closing_does_not_wait_for_a_stuck_write() {
+    let server = FakeServer::start();
+    let (bench, caller, _served) = Setup::default().connected(&server);
+    let length = 1 << 19;
+    let mut large = i32::try_from(length).expect("fits").to_be_bytes().to_vec();
+    large.extend(&frame::request(1, 5)[4..]);
+    large.resize(4 + length, 0);
+    let Caller(Frames(mut loopback)) = caller;
+    loopback
+        .set_write_timeout(Some(Duration::from_millis(200)))
+        .expect("a socket");
+    while loopback.write_all(&large).is_ok() {}
+    let begun = Instant::now();
+    bench.link.close(Duration::from_millis(100));
+    drop(loopback);
+    assert!(
+        bench
+            .link
+            .wait_ended(Instant::now() + Duration::from_secs(1))
+    );
+    assert!(
+        begun.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begun.elapsed()
+    );
+}
+
+/// Servers that take connections and say nothing, or break at once.
+#[test]
+fn closing_while_dialling_is_bounded() {
+    for silent in [true, false] {
+        let server = FakeServer::start();
+        let address = if silent { server.address } else { dead() };
+        let (bench, caller) = Setup::default().admitted(&[address]);
+        let _greeted = silent.then(|| server.greet());
+        let begun = Instant::now();
+        bench.link.close(SOON);
+        drop(caller);
+        assert!(
+            bench
+                .link
+                .wait_ended(Instant::now() + Duration::from_secs(1))
+        );
+        assert!(
+            begun.elapsed() < Duration::from_secs(2),
+            "{:?}",
+            begun.elapsed()
+        );
+    }
+}
+
+/// The handshake is answered while the link is being closed: the session is not left behind.
+#[test]
+fn a_session_that_begins_during_close_is_closed() {
+    let server = FakeServer::start();
+    let auth = vec![AuthInfo {
+        scheme: "digest".into(),
+        bytes: b"me:secret".to_vec(),
+    }];
+    let setup = Setup {
+        auth,
+        ..Setup::default()
+    };
+    let (bench, gate) = setup.start(&[server.address]);
+    let (mut served, _) = server.grant(7, LONG);
+    served.0.receive().expect("credentials");
+    // Either the wait for the answer notices, or what follows it does; only then is there an answer.
+    bench.link.wire.state.lock().closing = true;
+    served.reply(frame::XID_AUTH, 0);
+    drop(gate);
+    assert!(bench.link.wait_ended(Instant::now() + SOON));
+    assert!(bench.events.is_empty(), "{:?}", bench.event());
+}
+
+#[test]
+fn dropping_a_link_ends_it() {
+    let server = FakeServer::start();
+    let (bench, caller, mut served) = Setup::default().connected(&server);
+    let wire = Arc::clone(&bench.link.wire);
+    drop((bench, caller));
+    served.assert_cut();
+    let deadline = Instant::now() + SOON;
+    let mut state = wire.state.lock();
+    while state.threads > 0 {
+        assert!(!wire.changed.wait_until(&mut state, deadline).timed_out());
+    }
+}
+
+#[test]
+fn a_gate_of_a_closed_link_does_not_wait() {
+    let (bench, gate) = Setup::default().start(&[dead()]);
+    let address = gate.address().expect("bound");
+    bench.link.close(SOON);
+    gate.admit(Instant::now() + SOON).expect_err("closed");
+    assert!(bench.link.wait_ended(Instant::now() + SOON));
+    TcpStream::connect(address).expect_err("nobody listens");
+}

@@ -1,0 +1,363 @@
+//! The link between a crate and servers that the tests play by hand, frame by frame.
+//!
+//! A test is the crate ([`Caller`]), the ensemble ([`FakeServer`]) and the session above
+//! ([`Bench::event`]) in one thread, so that the order of things is what it writes down. Every
+//! wait has the deadline [`SOON`].
+
+mod bounds;
+mod breaks;
+mod relaying;
+mod sessions;
+mod through_the_crate;
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
+
+use super::frame::{self, ConnectRequest, ConnectResponse};
+use super::{AuthInfo, Backoff, Epoch, Gate, HostPort, Link, LinkConfig, LinkEvent, LinkObserver};
+
+/// Much longer than anything here takes.
+const SOON: Duration = Duration::from_secs(10);
+/// A session timeout that plays no role.
+const LONG: Duration = Duration::from_secs(60);
+const GET_DATA: i32 = 4;
+
+/// Hears nothing.
+pub(super) struct Deaf;
+
+impl LinkObserver for Deaf {
+    fn on_link(&self, _event: LinkEvent) {}
+}
+
+/// Without credentials.
+pub(super) fn config(hosts: Vec<HostPort>) -> LinkConfig {
+    LinkConfig {
+        hosts,
+        session_timeout: LONG,
+        auth: Vec::new(),
+        backoff: Backoff {
+            initial: Duration::from_millis(1),
+            max: Duration::from_millis(20),
+        },
+    }
+}
+
+struct Events(Sender<LinkEvent>);
+
+impl LinkObserver for Events {
+    fn on_link(&self, event: LinkEvent) {
+        // The test may have ended.
+        let _ = self.0.send(event);
+    }
+}
+
+/// A link, and the events that it tells.
+struct Bench {
+    link: Link,
+    events: Receiver<LinkEvent>,
+}
+
+/// What tests vary of the settings.
+struct Setup {
+    timeout: Duration,
+    auth: Vec<AuthInfo>,
+    backoff: Backoff,
+}
+
+impl Default for Setup {
+    fn default() -> Self {
+        let LinkConfig {
+            session_timeout: timeout,
+            auth,
+            backoff,
+            ..
+        } = config(Vec::new());
+        Self {
+            timeout,
+            auth,
+            backoff,
+        }
+    }
+}
+
+impl Setup {
+    fn start(self, servers: &[SocketAddr]) -> (Bench, Gate) {
+        let hosts = servers.iter().map(|server| {
+            let host = server.to_string();
+            host.parse().expect("an address is a host")
+        });
+        let config = LinkConfig {
+            hosts: hosts.collect(),
+            session_timeout: self.timeout,
+            auth: self.auth,
+            backoff: self.backoff,
+        };
+        let (sender, events) = unbounded();
+        let (link, gate) = Link::start(config, Arc::new(Events(sender))).expect("a port");
+        (Bench { link, events }, gate)
+    }
+
+    /// With the crate let in.
+    fn admitted(self, servers: &[SocketAddr]) -> (Bench, Caller) {
+        let (bench, gate) = self.start(servers);
+        let caller = Caller::enter(gate);
+        (bench, caller)
+    }
+
+    /// With a session on one connection of `server`, open to traffic.
+    fn connected(self, server: &FakeServer) -> (Bench, Caller, Served) {
+        let timeout = self.timeout;
+        let (bench, caller) = self.admitted(&[server.address]);
+        let (served, _) = server.grant(7, timeout);
+        let (epoch, resumed) = bench.connected();
+        assert!(!resumed);
+        bench.link.open(&epoch);
+        (bench, caller, served)
+    }
+}
+
+impl Bench {
+    /// The next event but failed dials.
+    fn event(&self) -> LinkEvent {
+        loop {
+            match self.events.recv_timeout(SOON).expect("an event") {
+                LinkEvent::DialFailed(_) => {}
+                event => return event,
+            }
+        }
+    }
+
+    fn connected(&self) -> (Arc<Epoch>, bool) {
+        match self.event() {
+            LinkEvent::Connected { epoch, resumed } => (epoch, resumed),
+            other => panic!("connected expected, got {other:?}"),
+        }
+    }
+
+    fn suspended(&self) -> Arc<Epoch> {
+        match self.event() {
+            LinkEvent::Suspended { epoch } => epoch,
+            other => panic!("suspended expected, got {other:?}"),
+        }
+    }
+
+    fn expired(&self) -> Arc<Epoch> {
+        match self.event() {
+            LinkEvent::Expired { epoch } => epoch,
+            other => panic!("expired expected, got {other:?}"),
+        }
+    }
+
+    fn failure(&self) -> String {
+        match self.events.recv_timeout(SOON).expect("an event") {
+            LinkEvent::DialFailed(failure) => format!("{failure}: {}", failure.why),
+            other => panic!("a failed dial expected, got {other:?}"),
+        }
+    }
+}
+
+/// One end of a stream of frames.
+struct Frames(TcpStream);
+
+impl Frames {
+    fn new(stream: TcpStream) -> Self {
+        stream.set_nodelay(true).expect("a socket");
+        stream.set_read_timeout(Some(SOON)).expect("a socket");
+        Self(stream)
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).expect("connected");
+    }
+
+    /// The body of the next frame; `None` at the end of the stream.
+    fn receive(&mut self) -> Option<Vec<u8>> {
+        let mut length = [0; 4];
+        match self.0.read_exact(&mut length) {
+            Ok(()) => {}
+            Err(error) if is_gone(error.kind()) => return None,
+            Err(error) => panic!("no frame: {error}"),
+        }
+        let length = u32::from_be_bytes(length);
+        let mut body = vec![0; usize::try_from(length).expect("small")];
+        self.0.read_exact(&mut body).expect("all of the frame");
+        Some(body)
+    }
+
+    /// Asserts that nothing comes for a moment.
+    fn assert_silent(&mut self) {
+        let moment = Duration::from_millis(50);
+        self.0.set_read_timeout(Some(moment)).expect("a socket");
+        let error = self.0.read_exact(&mut [0]).expect_err("silence");
+        assert_eq!(error.kind(), ErrorKind::WouldBlock);
+        self.0.set_read_timeout(Some(SOON)).expect("a socket");
+    }
+}
+
+fn is_gone(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
+}
+
+fn int(body: &[u8], at: usize) -> i32 {
+    i32::from_be_bytes(body[at..at + 4].try_into().expect("four bytes"))
+}
+
+/// The crate's place.
+struct Caller(Frames);
+
+impl Caller {
+    fn enter(gate: Gate) -> Self {
+        let mut frames =
+            Frames::new(TcpStream::connect(gate.address().expect("bound")).expect("up"));
+        frames.send(&hello(gate.secret_timeout()));
+        gate.admit(Instant::now() + SOON).expect("knows the secret");
+        let granted = frames.receive().expect("an answer");
+        let granted = ConnectResponse::parse(&granted).expect("a handshake");
+        assert!(granted.timeout_ms >= 3_600_000);
+        Self(frames)
+    }
+
+    fn request(&mut self, xid: i32, opcode: i32) {
+        self.0.send(&frame::request(xid, opcode));
+    }
+
+    /// The number and the error of the next reply.
+    fn reply(&mut self) -> (i32, i32) {
+        let body = self.0.receive().expect("a reply");
+        (int(&body, 0), int(&body, 12))
+    }
+}
+
+/// The crate's handshake.
+fn hello(timeout: Duration) -> Vec<u8> {
+    ConnectRequest {
+        last_zxid_seen: 0,
+        timeout_ms: i32::try_from(timeout.as_millis()).expect("fits the wire"),
+        session_id: 0,
+        password: vec![0; 16],
+    }
+    .to_frame()
+}
+
+/// A server's place.
+struct FakeServer {
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// A connection that a [`FakeServer`] has taken.
+struct Served(Frames);
+
+impl FakeServer {
+    fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        Self::over(listener)
+    }
+
+    fn over(listener: TcpListener) -> Self {
+        listener.set_nonblocking(true).expect("a socket");
+        let address = listener.local_addr().expect("bound");
+        Self { listener, address }
+    }
+
+    /// The next connection, if there is one already.
+    fn try_accept(&self) -> Option<Frames> {
+        match self.listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false).expect("a socket");
+                Some(Frames::new(stream))
+            }
+            Err(error) if error.kind() == ErrorKind::WouldBlock => None,
+            Err(error) => panic!("no connection: {error}"),
+        }
+    }
+
+    /// The next connection, and what it says first.
+    fn greet(&self) -> (Served, ConnectRequest) {
+        let deadline = Instant::now() + SOON;
+        loop {
+            if let Some(mut frames) = self.try_accept() {
+                let hello = frames.receive().expect("a handshake");
+                let hello = ConnectRequest::parse(&hello).expect("a handshake");
+                return (Served(frames), hello);
+            }
+            assert!(Instant::now() < deadline, "nobody dials");
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+
+    /// The next connection, with a session granted to it.
+    fn grant(&self, session_id: i64, timeout: Duration) -> (Served, ConnectRequest) {
+        let (mut served, hello) = self.greet();
+        served.grant(session_id, timeout);
+        (served, hello)
+    }
+}
+
+impl Served {
+    fn grant(&mut self, session_id: i64, timeout: Duration) {
+        let response = ConnectResponse {
+            timeout_ms: i32::try_from(timeout.as_millis()).expect("fits the wire"),
+            session_id,
+            password: password_of(session_id),
+        };
+        self.0.send(&response.to_frame());
+    }
+
+    /// Says that the session has expired.
+    fn refuse_session(&mut self) {
+        let response = ConnectResponse {
+            timeout_ms: 0,
+            session_id: 0,
+            password: vec![0; 16],
+        };
+        self.0.send(&response.to_frame());
+    }
+
+    /// The number and the kind of the next request.
+    fn request(&mut self) -> (i32, i32) {
+        let body = self.0.receive().expect("a request");
+        (int(&body, 0), int(&body, 4))
+    }
+
+    fn reply(&mut self, xid: i32, err: i32) {
+        self.0.send(&frame::reply(xid, err));
+    }
+
+    fn reply_with(&mut self, xid: i32, zxid: i64, body: &[u8]) {
+        self.0.send(&reply_frame(xid, zxid, body));
+    }
+
+    /// Answers the request to close the session, which must come next.
+    fn close_session(&mut self) {
+        let (xid, opcode) = self.request();
+        assert_eq!(opcode, frame::OP_CLOSE);
+        self.reply(xid, frame::OK);
+    }
+
+    /// Asserts that the link hangs up; pings may come before.
+    fn assert_cut(&mut self) {
+        while let Some(body) = self.0.receive() {
+            assert_eq!(int(&body, 4), frame::OP_PING);
+        }
+    }
+}
+
+fn reply_frame(xid: i32, zxid: i64, body: &[u8]) -> Vec<u8> {
+    let length = i32::try_from(frame::REPLY_HEADER_BYTES + body.len()).expect("fits the wire");
+    let mut frame = Vec::with_capacity(body.len() + 20);
+    frame.extend(length.to_be_bytes());
+    frame.extend(xid.to_be_bytes());
+    frame.extend(zxid.to_be_bytes());
+    frame.extend(frame::OK.to_be_bytes());
+    frame.extend(body);
+    frame
+}
+
+fn password_of(session_id: i64) -> Vec<u8> {
+    [session_id.to_be_bytes(), session_id.to_le_bytes()].concat()
+}

@@ -1,0 +1,155 @@
+//! What goes through while a connection stands.
+
+use super::*;
+
+#[test]
+fn requests_and_replies_keep_their_order_and_numbers() {
+    let server = FakeServer::start();
+    let (_bench, mut caller, mut served) = Setup::default().connected(&server);
+    // The crate's numbers wrap around to those that stand for events and pings.
+    for xid in [5, i32::MAX, -1, -2] {
+        caller.request(xid, GET_DATA);
+    }
+    let ours: Vec<_> = (0..4).map(|_| served.request()).collect();
+    assert_eq!(ours, [(1, 4), (2, 4), (3, 4), (4, 4)]);
+    for (xid, _) in ours {
+        served.reply_with(xid, 10, b"data");
+    }
+    assert_eq!(caller.reply(), (5, 0));
+    assert_eq!(caller.reply(), (i32::MAX, 0));
+    for _ in 0..2 {
+        let (number, _) = caller.reply();
+        assert!(number >= 0, "{number} is an event or a ping to the crate");
+    }
+}
+
+#[test]
+fn frames_that_come_together_go_out_together() {
+    let server = FakeServer::start();
+    let (_bench, mut caller, mut served) = Setup::default().connected(&server);
+    let many: Vec<u8> = (1..=1000)
+        .flat_map(|xid| frame::request(xid, GET_DATA))
+        .collect();
+    // In parts that end within frames.
+    for part in many.chunks(1001) {
+        caller.0.send(part);
+    }
+    let replies: Vec<u8> = (1..=1000)
+        .flat_map(|wanted| {
+            let (xid, _) = served.request();
+            assert_eq!(xid, wanted);
+            frame::reply(xid, -101)
+        })
+        .collect();
+    for part in replies.chunks(999) {
+        served.0.send(part);
+    }
+    for xid in 1..=1000 {
+        assert_eq!(caller.reply(), (xid, -101));
+    }
+}
+
+#[test]
+fn watch_events_pass_between_replies() {
+    let server = FakeServer::start();
+    let (_bench, mut caller, mut served) = Setup::default().connected(&server);
+    caller.request(1, GET_DATA);
+    let (xid, _) = served.request();
+    let event = frame::watch_event(2, b"/a");
+    let unknown = frame::watch_event(99, b"/a");
+    served
+        .0
+        .send(&[event.clone(), unknown, frame::reply(xid, 0), event.clone()].concat());
+    assert_eq!(caller.0.receive().as_deref(), Some(&event[4..]));
+    assert_eq!(caller.reply(), (1, 0));
+    assert_eq!(caller.0.receive().as_deref(), Some(&event[4..]));
+}
+
+#[test]
+fn pings_and_credentials_of_the_crate_are_answered_here_when_it_is_their_turn() {
+    let server = FakeServer::start();
+    let (_bench, mut caller, mut served) = Setup::default().connected(&server);
+    caller.request(1, GET_DATA);
+    caller.request(-2, frame::OP_PING);
+    caller.request(-4, frame::OP_AUTH);
+    caller.request(2, GET_DATA);
+    let (first, _) = served.request();
+    let (second, opcode) = served.request();
+    assert_eq!(opcode, GET_DATA, "the others are not forwarded");
+    caller.0.assert_silent();
+    served.reply(first, 0);
+    assert_eq!(caller.reply(), (1, 0));
+    assert_eq!(caller.reply(), (-2, 0));
+    assert_eq!(caller.reply().1, frame::ERR_UNIMPLEMENTED);
+    served.reply(second, 0);
+    assert_eq!(caller.reply(), (2, 0));
+}
+
+#[test]
+fn nothing_passes_before_the_session_opens() {
+    let server = FakeServer::start();
+    let (bench, mut caller) = Setup::default().admitted(&[server.address]);
+    caller.request(1, GET_DATA);
+    assert_eq!(caller.reply(), (1, frame::ERR_CONNECTION_LOSS));
+    let (mut served, _) = server.grant(7, LONG);
+    let (epoch, _) = bench.connected();
+    caller.request(2, GET_DATA);
+    assert_eq!(caller.reply(), (2, frame::ERR_CONNECTION_LOSS));
+    bench.link.open(&epoch);
+    caller.request(3, GET_DATA);
+    let (xid, _) = served.request();
+    served.reply(xid, 0);
+    assert_eq!(caller.reply(), (3, 0));
+}
+
+/// The server would drop the connection, and everybody's calls with it.
+#[test]
+fn a_request_that_is_too_long_is_refused_here() {
+    let server = FakeServer::start();
+    let (_bench, mut caller, mut served) = Setup::default().connected(&server);
+    let length = frame::MAX_REQUEST_BYTES + 1;
+    let mut long = i32::try_from(length).expect("fits").to_be_bytes().to_vec();
+    long.extend(&frame::request(2, 5)[4..]);
+    long.resize(4 + length, 0);
+    let (most, last) = long.split_at(length);
+    caller.request(1, GET_DATA);
+    caller.0.send(most);
+    let (xid, _) = served.request();
+    served.reply(xid, 0);
+    assert_eq!(caller.reply(), (1, 0));
+    // The crate panics when the answer comes before it has sent everything.
+    caller.0.assert_silent();
+    caller.0.send(last);
+    assert_eq!(caller.reply(), (2, frame::ERR_BAD_ARGUMENTS));
+    // The longest that the server takes goes through.
+    let length = frame::MAX_REQUEST_BYTES;
+    let mut longest = i32::try_from(length).expect("fits").to_be_bytes().to_vec();
+    longest.extend(&frame::request(3, 5)[4..]);
+    longest.resize(4 + length, 0);
+    caller.0.send(&longest);
+    assert_eq!(served.0.receive().map(|body| body.len()), Some(length));
+}
+
+#[test]
+fn a_reply_that_is_too_long_is_an_error_for_its_caller_alone() {
+    let server = FakeServer::start();
+    let (_bench, mut caller, mut served) = Setup::default().connected(&server);
+    for xid in 1..=3 {
+        caller.request(xid, GET_DATA);
+    }
+    let ours: Vec<_> = (0..3).map(|_| served.request().0).collect();
+    served.reply_with(ours[0], 1, &vec![0; 1 << 20]);
+    served.reply_with(ours[1], 2, &vec![0; frame::MAX_REPLY_BYTES]);
+    served.reply_with(ours[2], 3, b"");
+    assert_eq!(caller.reply(), (1, 0));
+    assert_eq!(caller.reply(), (2, frame::ERR_MARSHALLING));
+    assert_eq!(caller.reply(), (3, 0));
+}
+
+#[test]
+fn a_crate_that_dies_is_told() {
+    let server = FakeServer::start();
+    let (bench, caller, _served) = Setup::default().connected(&server);
+    drop(caller);
+    assert!(matches!(bench.event(), LinkEvent::Closed));
+}

@@ -1,0 +1,91 @@
+//! The real crate, over a link, to a server played by a thread.
+
+use zookeeper::{WatchedEvent, ZkError, ZooKeeper};
+
+use super::*;
+
+/// This path's data are too long to pass.
+const TOO_LONG: &[u8] = b"/too-long";
+/// These are long, and pass.
+const LONG_DATA: &[u8] = b"/long";
+/// At this request the server hangs up.
+const NEVER: &[u8] = b"/never";
+
+fn connect(gate: Gate, events: Sender<WatchedEvent>) -> ZooKeeper {
+    let address = gate.address().expect("bound").to_string();
+    let timeout = gate.secret_timeout();
+    let handle = ZooKeeper::connect(&address, timeout, move |event| {
+        let _ = events.send(event);
+    });
+    gate.admit(Instant::now() + SOON)
+        .expect("it knows the secret");
+    handle.expect("threads")
+}
+
+/// Plays the server until it has to hang up.
+fn play(mut served: Served) {
+    let contains = |body: &[u8], path: &[u8]| body.windows(path.len()).any(|part| part == path);
+    while let Some(request) = served.0.receive() {
+        let (xid, opcode) = (int(&request, 0), int(&request, 4));
+        if opcode == GET_DATA && contains(&request, NEVER) {
+            return;
+        }
+        let data = match opcode {
+            GET_DATA if contains(&request, TOO_LONG) => vec![1; frame::MAX_REPLY_BYTES],
+            GET_DATA if contains(&request, LONG_DATA) => vec![1; 3 << 20],
+            GET_DATA => b"data".to_vec(),
+            frame::OP_PING | frame::OP_CLOSE => {
+                served.reply(xid, frame::OK);
+                continue;
+            }
+            opcode => panic!("{opcode} was not asked"),
+        };
+        served.0.send(&frame::watch_event(2, b"/gone"));
+        let mut body = i32::try_from(data.len())
+            .expect("fits")
+            .to_be_bytes()
+            .to_vec();
+        body.extend(data);
+        body.resize(body.len() + 80, 0);
+        served.reply_with(xid, 1, &body);
+    }
+}
+
+#[test]
+fn it_gets_all_its_answers_over_breaks_and_excesses() {
+    let server = FakeServer::start();
+    let (bench, gate) = Setup::default().start(&[server.address]);
+    let (sender, watched) = unbounded();
+    let handle = connect(gate, sender);
+    let get = |path: &str| handle.get_data(path, false).map(|(data, _)| data);
+    for round in 0..3 {
+        let (served, hello) = server.grant(7, LONG);
+        assert_eq!(hello.session_id, if round == 0 { 0 } else { 7 });
+        let (epoch, _) = bench.connected();
+        assert_eq!(get("/a"), Err(ZkError::ConnectionLoss), "not open yet");
+        bench.link.open(&epoch);
+        std::thread::scope(|scope| {
+            let server = scope.spawn(move || play(served));
+            assert_eq!(get("/a"), Ok(b"data".to_vec()));
+            assert!(watched.recv_timeout(SOON).is_ok(), "an event");
+            assert_eq!(get("/long").map(|data| data.len()), Ok(3 << 20));
+            assert_eq!(get("/too-long"), Err(ZkError::MarshallingError));
+            let large = handle.set_data("/a", vec![0; 3 << 20], None);
+            assert_eq!(large.err(), Some(ZkError::BadArguments));
+            assert_eq!(get("/a"), Ok(b"data".to_vec()));
+            // The connection breaks under a dozen calls.
+            let callers: Vec<_> = (0..12).map(|_| scope.spawn(|| get("/never"))).collect();
+            for caller in callers {
+                let answer = caller.join().expect("no panic");
+                assert_eq!(answer, Err(ZkError::ConnectionLoss));
+            }
+            server.join().expect("no panic");
+        });
+        bench.suspended();
+        assert_eq!(get("/a"), Err(ZkError::ConnectionLoss));
+    }
+    bench.link.close(Duration::from_millis(100));
+    // Its good-bye is answered, so dropping the handle does not hang.
+    drop(handle);
+    assert!(bench.link.wait_ended(Instant::now() + SOON));
+}
