@@ -484,8 +484,11 @@ impl<'a> MutexGuard<'a> {
 impl Drop for MutexGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        if let Err(error) = self.release() {
-            log_release(&error);
+        match self.release() {
+            Ok(()) => {}
+            // Nothing was to be done, and a logger may not work in a forked child.
+            Err(error) if error.is_forked() => {}
+            Err(error) => log_release(&error),
         }
     }
 }

@@ -56,12 +56,19 @@ impl Gate {
         let address = self.address()?;
         let wire = Arc::clone(&self.wire);
         wire.spawn("zklock-up", move |wire| {
-            if let Some(stream) = self.wait_for_secret(wire) {
-                // The port is closed before a byte is relayed.
-                let Self { listener, .. } = self;
-                drop(listener);
-                upstream::run(wire, stream);
+            // The port is closed when this returns, before anybody hears that the crate is in.
+            let Some((stream, answers)) = self.wait_for_secret(wire) else {
+                return;
+            };
+            {
+                let mut state = wire.state.lock();
+                if state.closing {
+                    return;
+                }
+                state.loopback = Some(answers);
             }
+            wire.changed.notify_all();
+            upstream::run(wire, stream);
         })?;
         let mut state = wire.state.lock();
         while state.loopback.is_none() && !state.closing {
@@ -85,7 +92,8 @@ impl Gate {
         Err(io::Error::new(io::ErrorKind::TimedOut, why))
     }
 
-    fn wait_for_secret(&self, wire: &Wire) -> Option<TcpStream> {
+    /// The crate's stream, twice: to read from, and to answer on.
+    fn wait_for_secret(self, wire: &Wire) -> Option<(TcpStream, TcpStream)> {
         while !wire.is_closing() {
             let (stream, peer) = match self.listener.accept() {
                 Ok(accepted) => accepted,
@@ -98,16 +106,7 @@ impl Gate {
                 }
             };
             match self.check(&stream).and_then(|()| stream.try_clone()) {
-                Ok(answers) => {
-                    let mut state = wire.state.lock();
-                    if state.closing {
-                        return None;
-                    }
-                    state.loopback = Some(answers);
-                    drop(state);
-                    wire.changed.notify_all();
-                    return Some(stream);
-                }
+                Ok(answers) => return Some((stream, answers)),
                 Err(_) if wire.is_closing() => return None,
                 Err(why) => {
                     let _ = stream.shutdown(Shutdown::Both);

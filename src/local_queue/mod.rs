@@ -208,7 +208,7 @@ impl LocalQueue {
         }
         if let Some(stint) = local.begin_lead() {
             drop(local);
-            return self.lead_after(stint);
+            return Ok(Entry::Lead(self.lead_after(stint, bound)));
         }
         let seat = Seat::new(me);
         local.queue.push_back(Arc::clone(&seat));
@@ -217,14 +217,20 @@ impl LocalQueue {
     }
 
     /// This thread leads from now on; an idle tenure that is not good any more ends first.
-    fn lead_after(&self, stint: Option<Stint>) -> Result<Entry<'_>> {
+    fn lead_after(&self, stint: Option<Stint>, bound: &Bound) -> Lead<'_> {
         let lead = self.lead(Place::Nowhere);
-        if let Some(stint) = stint
-            && let Err(error) = self.contest.leave(&stint.tenure, stint.news)
-        {
-            log::debug!("an idle tenure ended: {error}");
+        match stint {
+            None => {}
+            Some(stint) if bound.is_none() => {
+                if let Err(error) = self.contest.leave(&stint.tenure, stint.news) {
+                    log::debug!("an idle tenure ended: {error}");
+                }
+            }
+            // This caller may have no time for the delete. It is done aside, and until then the
+            // old node is just another one ahead.
+            Some(stint) => self.contest.abandon(&stint.tenure, stint.news),
         }
-        Ok(Entry::Lead(lead))
+        lead
     }
 
     fn lead(&self, place: Place) -> Lead<'_> {
@@ -333,6 +339,7 @@ impl LocalQueue {
 
     #[cold]
     fn try_slowly(&self, me: u64, data: impl FnOnce() -> Arc<[u8]>) -> Result<bool> {
+        let bound = Bound::none();
         let lead = {
             let mut local = self.state.lock();
             if local.closed {
@@ -341,18 +348,12 @@ impl LocalQueue {
             if self.take_idle_locked(&mut local, me) {
                 return Ok(true);
             }
-            match local.begin_lead() {
-                Some(stint) => {
-                    drop(local);
-                    self.lead_after(stint)?
-                }
-                None => return Ok(false),
-            }
+            let Some(stint) = local.begin_lead() else {
+                return Ok(false);
+            };
+            drop(local);
+            self.lead_after(stint, &bound)
         };
-        let Entry::Lead(lead) = lead else {
-            unreachable!("begun above");
-        };
-        let bound = Bound::none();
         let waiter = Waiter::new(&self.contest.session, &bound);
         let curious = self.is_curious();
         match self.contest.try_acquire(&waiter, &data(), curious)? {
@@ -431,9 +432,6 @@ impl Local {
 impl Drop for LocalQueue {
     fn drop(&mut self) {
         self.contest.session.remove_lock(self.key);
-        if self.contest.session.fork().forked() {
-            return;
-        }
         // No guard is left, so the only tenure there can be is an idle one.
         let mut local = self.state.lock();
         if let Turn::Idle { stint, .. } = std::mem::replace(&mut local.turn, Turn::Free) {

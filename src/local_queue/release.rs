@@ -26,6 +26,8 @@ impl LocalQueue {
     /// Gives one hold back. Called by the owner only.
     #[inline]
     pub(crate) fn release(&self) -> Result<()> {
+        // A guard that a forked child has inherited is its parent's.
+        self.contest.session.fork().refuse_child()?;
         let depth = self.depth.load(Ordering::Relaxed);
         if depth > 1 {
             self.depth.store(depth - 1, Ordering::Relaxed);

@@ -153,6 +153,9 @@ impl Session {
     }
 
     pub(crate) fn state(&self) -> ConnectionState {
+        if self.fork.forked() {
+            return ConnectionState::Closed;
+        }
         self.state.lock().standing.state()
     }
 
@@ -344,6 +347,10 @@ impl Session {
     }
 
     pub(crate) fn remove_tenure(&self, key: u64) {
+        // In a forked child the lock may be held by a thread that is not there.
+        if self.fork.forked() {
+            return;
+        }
         self.state.lock().tenures.remove(&key);
     }
 
@@ -356,6 +363,9 @@ impl Session {
     }
 
     pub(crate) fn remove_lock(&self, key: u64) {
+        if self.fork.forked() {
+            return;
+        }
         self.state.lock().locks.remove(&key);
     }
 

@@ -161,6 +161,9 @@ impl WatchGuard {
 
 impl Drop for WatchGuard {
     fn drop(&mut self) {
+        if self.session.fork().forked() {
+            return;
+        }
         let watches = &self.session.watches;
         let left_on = watches.remove(&self.path, self.kind, &self.notice);
         if left_on.is_some_and(|connection| connection == self.session.connection())
