@@ -102,6 +102,34 @@ impl<'c> Bench<'c> {
         }
     }
 
+    /// Adds a row of two things that both take long enough to be timed one by one, so that they
+    /// take turns cycle by cycle and share every mood of the machine.
+    fn row_in_turns(
+        &mut self,
+        name: &str,
+        target: Target,
+        (against, reference): (&'static str, &dyn Fn()),
+        candidate: impl Fn(),
+    ) {
+        let mut samples = Vec::new();
+        self.group.bench_function(name, |bencher| {
+            bencher.iter_custom(|cycles| {
+                let (mut one, mut other) = (Duration::ZERO, Duration::ZERO);
+                for _ in 0..cycles {
+                    one += repeat(1, reference);
+                    other += repeat(1, &candidate);
+                }
+                samples.push(Sample {
+                    reference_ns: per_cycle(one, cycles),
+                    candidate_ns: per_cycle(other, cycles),
+                });
+                other
+            });
+        });
+        let measured = &samples[samples.len().saturating_sub(SAMPLES)..];
+        self.rows.extend(Row::new(name, against, target, measured));
+    }
+
     /// Adds a row: samples of `candidate` (which does so many cycles and says how long that took),
     /// each right after a stretch of `reference` (which says how many nanoseconds a cycle took).
     fn row(
@@ -138,20 +166,19 @@ fn one_thread(subject: &Subject, bench: &mut Bench) {
     let reference = || subject.plain_cycle_ns();
     let plain: (&str, &dyn Fn() -> f64) = ("plain cycle", &reference);
 
+    let in_turns: (&str, &dyn Fn()) = ("plain cycle", &|| subject.plain.cycle());
     // The noise of this way of measuring: a thing against itself.
-    bench.row("plain cycle", Target::Reported, plain, |cycles| {
-        repeat(cycles, || subject.plain.cycle())
+    bench.row_in_turns("plain cycle", Target::Reported, in_turns, || {
+        subject.plain.cycle();
     });
 
     let lock = subject.lock("idle", |lock| lock);
-    bench.row("idle cycle", Target::TimeAtMost(1.35), plain, |cycles| {
-        repeat(cycles, || cycle(&lock))
+    bench.row_in_turns("idle cycle", Target::TimeAtMost(1.35), in_turns, || {
+        cycle(&lock);
     });
-    bench.row("timed cycle", Target::Reported, plain, |cycles| {
-        repeat(cycles, || {
-            let held = lock.try_lock_for(Duration::from_secs(5)).expect("healthy");
-            drop(held.expect("nobody else is about"));
-        })
+    bench.row_in_turns("timed cycle", Target::Reported, in_turns, || {
+        let held = lock.try_lock_for(Duration::from_secs(5)).expect("healthy");
+        drop(held.expect("nobody else is about"));
     });
 
     let held = lock.lock().expect("healthy");

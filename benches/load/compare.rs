@@ -115,7 +115,10 @@ fn threads(servers: &str) {
             digits(middle(&|r| r[1] / r[0])),
         );
     }
-    fs::write(rates_file(), rates).expect("target can be written to");
+    let file = rates_file();
+    // Cargo may build elsewhere.
+    fs::create_dir_all(file.parent().expect("it is in target")).expect("the folder can be made");
+    fs::write(file, rates).expect("target can be written to");
 }
 
 fn rate_of(threads: u32, sections: u64, in_turn: impl Fn(&dyn Fn()) + Sync) -> f64 {
@@ -137,9 +140,9 @@ fn processes(servers: &str) {
     println!("\n### Several processes\n");
     println!(
         "| | sections/s | process hand-overs/s | wait p50 | p99 | longest | \
-         let pass | requests a section | shares |"
+         let pass | longest run | requests a section | shares |"
     );
-    println!("|---|--:|--:|--:|--:|--:|--:|--:|---|");
+    println!("|---|--:|--:|--:|--:|--:|--:|--:|--:|---|");
     let mut gains = Vec::new();
     for _ in 0..3 {
         let kept = line("4 x 8, `max_handoffs` 64", &with);
@@ -166,13 +169,14 @@ fn line(name: &str, load: &Load) -> Outcome {
         .map(|share| format!("{:.0}%", *share as f64 * 100.0 / sections as f64))
         .collect();
     println!(
-        "| {name} | {} | {} | {} | {} | {} | {} | {} | {} |",
+        "| {name} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
         digits(outcome.rate()),
         digits(hand_overs as f64 / outcome.history.span().as_secs_f64()),
         outcome.wait(50),
         outcome.wait(99),
         outcome.wait(100),
         outcome.history.most_let_pass(),
+        outcome.history.longest_run(),
         outcome
             .traffic
             .map_or_else(|| "?".to_owned(), |traffic| per(traffic.received, sections)),

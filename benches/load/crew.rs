@@ -269,6 +269,11 @@ impl fmt::Display for Outcome {
             self.wait(100),
             self.history.most_let_pass(),
         )?;
+        let run = self.history.longest_run();
+        writeln!(
+            f,
+            "longest run         {run} sections of one process in a row"
+        )?;
         write!(f, "share of processes ")?;
         for share in &self.shares {
             write!(f, " {:.1}%", *share as f64 * 100.0 / sections.max(1) as f64)?;

@@ -118,6 +118,13 @@ impl History {
         passed.max().unwrap_or(0)
     }
 
+    /// The most sections that one process had in a row. Not bounded by the policy while nobody
+    /// else is in line, and a newcomer is in line only when its node stands and that is known.
+    pub(crate) fn longest_run(&self) -> usize {
+        let runs = self.0.chunk_by(|one, next| one.process == next.process);
+        runs.map(<[Section]>::len).max().unwrap_or(0)
+    }
+
     /// The sections of each process.
     pub(crate) fn shares(&self, processes: u32) -> Vec<usize> {
         let mut shares = vec![0; processes as usize];

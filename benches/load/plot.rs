@@ -6,7 +6,6 @@ use std::fs;
 use std::path::PathBuf;
 
 use super::compare::rates_file;
-use crate::measure::table::digits;
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 360.0;
@@ -99,7 +98,7 @@ fn axes(svg: &mut String, rates: &Rates) {
                 "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{RIGHT}\" y2=\"{at:.1}\"/>"
             ),
         );
-        text(svg, (LEFT - 8.0, at + 4.0), "end", "", &digits(rate));
+        text(svg, (LEFT - 8.0, at + 4.0), "end", "", &short(power));
     }
     let threads = rates.values().flatten().map(|(threads, _)| *threads);
     let mut threads: Vec<u32> = threads.collect();
@@ -171,6 +170,11 @@ fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, class: &str, words: 
 
 fn put(svg: &mut String, element: std::fmt::Arguments) {
     writeln!(svg, "{element}").expect("a String takes all");
+}
+
+fn short(power: i32) -> String {
+    let unit = ["", " k", " M"][usize::try_from(power / 3).expect("not below one").min(2)];
+    format!("{}{unit}", 10i32.pow(power.unsigned_abs() % 3))
 }
 
 /// One thread at the left, 32 at the right.
