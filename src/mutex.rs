@@ -305,8 +305,10 @@ impl MutexBuilder<'_> {
     /// long as nobody else is known to wait. Defaults to yes.
     ///
     /// Once another process queues, the tenure ends at the next release, or as
-    /// [`max_handoffs`](Self::max_handoffs) and [`max_tenure`](Self::max_tenure) allow. So
-    /// another process waits for one section of ours at the most (by default).
+    /// [`max_handoffs`](Self::max_handoffs) and [`max_tenure`](Self::max_tenure) allow. So from
+    /// the moment at which a newcomer is known here, it waits for one section of ours at the most
+    /// (by default). Until then passes the delivery of one watch event: a fraction of a
+    /// millisecond as a rule, some milliseconds when all processors are busy with short sections.
     pub fn local_hand_off(mut self, on: bool) -> Self {
         self.policy.hand_off = on;
         self
@@ -315,8 +317,8 @@ impl MutexBuilder<'_> {
     /// How many times more the lock changes hands inside this process once another process
     /// waits. Defaults to 0, or to no limit if [`max_tenure`](Self::max_tenure) is set.
     ///
-    /// More throughput for this process, longer waits for others: with `n`, another process waits
-    /// for at most `n + 1` sections of ours.
+    /// More throughput for this process, longer waits for others: with `n`, another process, once
+    /// known to wait, waits for at most `n + 1` sections of ours.
     pub fn max_handoffs(mut self, most: u32) -> Self {
         self.policy.max_handoffs = Some(most);
         self
