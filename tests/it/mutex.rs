@@ -301,14 +301,15 @@ fn a_deleted_folder_is_made_anew() {
     std::thread::scope(|scope| {
         let waiter = scope.spawn(|| lock.lock().expect("its turn").fencing_token());
         wait_for_children(server(), "/mutex/gone/deep", 2);
-        // The waiter's node first, then the holder's: each step leaves the waiter at a loss.
-        for _ in 0..2 {
-            for name in raw.children("/mutex/gone/deep").unwrap_or_default() {
-                // It may queue again in between.
-                let _ = raw.delete(&format!("/mutex/gone/deep/{name}"));
-            }
-            let _ = raw.delete("/mutex/gone/deep");
+        // The waiter's node first: it hears of that only when the holder's goes, and then has none.
+        let mut names = raw.children("/mutex/gone/deep").expect("there");
+        names.sort_by_key(|name| guard.path().ends_with(name.as_str()));
+        for name in names {
+            let path = format!("/mutex/gone/deep/{name}");
+            raw.delete(&path).expect("there");
         }
+        // Fails when it has queued again already.
+        let _ = raw.delete("/mutex/gone/deep");
         let later = waiter.join().expect("no panic").expect("held");
         assert!(later > token, "{later} after {token}");
     });
