@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use zklock::{Client, Mutex};
+use zklock::{Client, LockState, Mutex};
 
 use crate::ground::{SOON, children, client, client_at, mutex, raw, server, wait_for_children};
 use crate::support::{Counters, Proxy, opcode, wait_until};
@@ -290,4 +290,32 @@ fn a_linger_ends_by_itself_and_with_its_lock() {
     assert_eq!(children(server(), "/tenure/over").len(), 1);
     drop(long);
     wait_for_children(server(), "/tenure/over", 0);
+}
+
+/// Inside a tenure that has lost contact nobody else may begin: the next thread queues anew.
+#[test]
+fn a_suspect_tenure_is_not_handed_over() {
+    let (proxy, client) = counted();
+    // With turns to give away, nothing but the state of the tenure is asked.
+    let builder = Mutex::builder(&client, "/tenure/suspect").max_handoffs(8);
+    let lock = builder.build().expect("good");
+    let guard = lock.lock().expect("free");
+    let first = guard.path().to_owned();
+    let coming = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| {
+            coming.fetch_add(1, Ordering::SeqCst);
+            lock.lock().expect("its turn").path().to_owned()
+        });
+        // It has come to the lock by the time that a connection has broken and is missed.
+        wait_until("it comes", SOON, || coming.load(Ordering::SeqCst) == 1);
+        proxy.refuse();
+        proxy.reset_all();
+        wait_until("suspect", SOON, || guard.state() == LockState::Suspect);
+        let error = guard.unlock().expect_err("nobody confirms it");
+        assert!(error.is_connection_loss(), "{error}");
+        proxy.accept();
+        assert_ne!(next.join().expect("no panic"), first);
+    });
+    wait_for_children(server(), "/tenure/suspect", 0);
 }
