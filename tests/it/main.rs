@@ -5,6 +5,7 @@ mod support;
 
 mod connecting;
 mod ground;
+mod kazoo;
 mod leaks;
 mod lost_replies;
 mod mutex;

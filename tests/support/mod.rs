@@ -16,6 +16,7 @@ pub(crate) mod ensemble;
 pub(crate) mod four_letter;
 mod guardian;
 mod installation;
+pub(crate) mod kazoo;
 pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod proxy;
@@ -23,6 +24,7 @@ pub(crate) mod raw;
 pub(crate) mod server;
 
 pub(crate) use ensemble::Ensemble;
+pub(crate) use kazoo::Kazoo;
 pub(crate) use proxy::{Action, Counters, Direction, Matcher, Proxy, opcode};
 pub(crate) use raw::RawSession;
 pub(crate) use server::{Server, ServerBuilder, ServerStats};
