@@ -1,9 +1,13 @@
 //! How long a caller is ready to wait: [`AcquireOptions`], and what the layers pass down.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
 
 use crate::cancel::CancelToken;
 use crate::error::Error;
+use crate::position::{QueuePosition, Reporter};
 use crate::sync;
 
 /// What a single acquire may ask for beyond the defaults of its lock.
@@ -32,6 +36,14 @@ impl AcquireOptions {
         Self::default()
     }
 
+    /// The options of a call that is part of another.
+    pub(crate) fn bounded(bound: &Bound) -> Self {
+        Self {
+            bound: bound.clone(),
+            data: None,
+        }
+    }
+
     /// Gives up at `deadline`, a moment on the monotonic clock. Defaults to never.
     #[must_use]
     pub fn deadline(mut self, deadline: Instant) -> Self {
@@ -54,6 +66,33 @@ impl AcquireOptions {
         self
     }
 
+    /// Has `to` told how many are ahead, when this thread queues and whenever that changes.
+    ///
+    /// A send never blocks: what a full channel cannot take is left out. To hear of every change, a
+    /// thread that stands in ZooKeeper's queue watches the whole folder instead of the one ahead of
+    /// it: each release ahead wakes it and costs it a list. Threads behind it in the same process
+    /// hear of each other without that.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// let (to, positions) = crossbeam_channel::unbounded();
+    /// std::thread::spawn(move || {
+    ///     for position in positions {
+    ///         println!("{position}");
+    ///     }
+    /// });
+    /// let _guard = lock.lock_with(zklock::AcquireOptions::new().positions(&to))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn positions(mut self, to: &Sender<QueuePosition>) -> Self {
+        self.bound.reporter = Some(Arc::new(Reporter::new(to.clone())));
+        self
+    }
+
     /// What the contender's node holds for others to read (see
     /// [`Participant::data`](crate::Participant::data)): less than 1 MiB. Defaults to who we are:
     /// host, process id, thread and time.
@@ -61,6 +100,36 @@ impl AcquireOptions {
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());
         self
+    }
+}
+
+/// How long a timed call waits: not at all, or until a deadline.
+pub(crate) struct Patience(Option<Bound>);
+
+impl Patience {
+    /// A zero timeout is none; one that the clock cannot represent never ends.
+    pub(crate) fn during(timeout: Duration) -> Self {
+        Self((!timeout.is_zero()).then(|| Bound::until(deadline_after(timeout))))
+    }
+
+    pub(crate) fn until(deadline: Instant) -> Self {
+        Self((deadline > sync::now()).then(|| Bound::until(Some(deadline))))
+    }
+
+    /// Tries, or waits; a deadline that is over is no error.
+    pub(crate) fn attempt<T>(
+        self,
+        at_once: impl FnOnce() -> Result<Option<T>, Error>,
+        wait: impl FnOnce(&Bound) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let Some(bound) = self.0 else {
+            return at_once();
+        };
+        match wait(&bound) {
+            Ok(got) => Ok(Some(got)),
+            Err(error) if error.is_timeout() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -74,6 +143,8 @@ pub(crate) fn deadline_after(timeout: Duration) -> Option<Instant> {
 pub(crate) struct Bound {
     pub(crate) deadline: Option<Instant>,
     pub(crate) cancel: Option<CancelToken>,
+    /// Who wants to know how many are ahead meanwhile.
+    pub(crate) reporter: Option<Arc<Reporter>>,
 }
 
 impl Bound {
@@ -84,7 +155,7 @@ impl Bound {
     pub(crate) fn until(deadline: Option<Instant>) -> Self {
         Self {
             deadline,
-            cancel: None,
+            ..Self::default()
         }
     }
 

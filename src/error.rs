@@ -111,7 +111,6 @@ impl Error {
     pub(crate) fn invalid_acl() -> Self {
         Self::new(Kind::InvalidAcl)
     }
-    #[expect(dead_code, reason = "the recipes that can deadlock by design use it")]
     pub(crate) fn would_deadlock(context: impl Into<String>) -> Self {
         Self::said(Kind::WouldDeadlock, context)
     }

@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use crate::error::{Error, Result};
+use crate::session::keeper::NodeStat;
+
 /// A number that grows from one holder of a lock to the next.
 ///
 /// Holding a lock is not proof that nobody else acts: a process can be stopped for longer than its
@@ -18,6 +21,13 @@ use std::fmt;
 pub struct FencingToken(pub(crate) u64);
 
 impl FencingToken {
+    /// The transaction that created a contender's node.
+    pub(crate) fn of(stat: &NodeStat) -> Result<Self> {
+        u64::try_from(stat.czxid)
+            .map(Self)
+            .map_err(|_| Error::refused("a negative transaction number"))
+    }
+
     /// The token as a number, for stores that compare numbers.
     #[must_use]
     pub fn as_u64(self) -> u64 {

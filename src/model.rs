@@ -177,12 +177,7 @@ fn explore(schedules: usize, scenario: impl Fn() + Send + Sync + Clone + 'static
 }
 
 fn policies() -> [Policy; 3] {
-    let default = Policy {
-        hand_off: true,
-        max_handoffs: None,
-        max_tenure: None,
-        linger: Duration::ZERO,
-    };
+    let default = Policy::default();
     let generous = Policy {
         max_handoffs: Some(1),
         ..default.clone()

@@ -4,27 +4,20 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
-use crossbeam_channel::Receiver;
-
-use crate::bound::{AcquireOptions, Bound, deadline_after};
+use crate::bound::{AcquireOptions, Bound, Patience};
 use crate::client::Client;
 use crate::contend::{Contest, WaitStrategy};
 use crate::error::{Error, Result};
-use crate::fencing::FencingToken;
-use crate::identity::Identity;
+use crate::guard::{Holding, holding_methods, log_release, revocation_method};
 use crate::local_queue::{LocalQueue, Policy};
-use crate::names::{Dialect, Grammar, LockName};
+use crate::names::{Class, Dialect, Grammar, LockName};
+use crate::node_data::NodeData;
 use crate::participant::Participant;
 use crate::path::LockPath;
-use crate::sync;
-use crate::tenure::{LockState, LossReason, Tenure};
-
-/// The server's default limit for a whole request (`jute.maxbuffer`).
-const MAX_REQUEST_BYTES: usize = 0xf_ffff;
-/// Left of it for all that is not path or data: headers, lengths, a long access list.
-const REQUEST_OVERHEAD_BYTES: usize = 4096;
+use crate::session::Session;
+use crate::tenure::Tenure;
 
 /// A mutual-exclusion lock over all processes that use the same path.
 ///
@@ -35,15 +28,15 @@ const REQUEST_OVERHEAD_BYTES: usize = 4096;
 /// - **Re-entrant**: a thread that holds it can lock it again, through the same `Mutex` object;
 ///   it is free when as many guards are dropped. Two objects for one path are two contenders,
 ///   also in one thread, which would then wait for itself. Share one object: it is `Sync`.
-/// - **When contact is lost** the guard is [`Suspect`](LockState::Suspect); waiting threads go on
+/// - **When contact is lost** the guard is [`Suspect`](crate::LockState::Suspect); waiting threads go on
 ///   waiting, within their deadlines.
-/// - **When the session is lost** the guard is [`Lost`](LockState::Lost), before any other
+/// - **When the session is lost** the guard is [`Lost`](crate::LockState::Lost), before any other
 ///   process can have the lock; see [`MutexGuard::lost`]. Threads that wait queue again. A lost
 ///   lock is still closed to the other threads of this process until its guard is dropped.
 /// - **When a thread panics** its guards are dropped and the lock is free; there is no poisoning.
 /// - **When the process dies** the lock is free after the session timeout.
 ///
-/// Holding a lock is not proof that nobody else acts: see [`FencingToken`].
+/// Holding a lock is not proof that nobody else acts: see [`FencingToken`](crate::FencingToken).
 ///
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {
@@ -61,7 +54,7 @@ const REQUEST_OVERHEAD_BYTES: usize = 4096;
 /// ```
 pub struct Mutex {
     queue: Arc<LocalQueue>,
-    data: Option<Arc<[u8]>>,
+    data: NodeData,
     /// Keeps the session open.
     _client: Client,
 }
@@ -86,12 +79,7 @@ impl Mutex {
             dialect: Dialect::default(),
             name: None,
             strategy: WaitStrategy::default(),
-            policy: Policy {
-                hand_off: true,
-                max_handoffs: None,
-                max_tenure: None,
-                linger: Duration::ZERO,
-            },
+            policy: Policy::default(),
             data: None,
         }
     }
@@ -107,7 +95,7 @@ impl Mutex {
     /// server. Nothing is left behind in ZooKeeper.
     #[inline]
     pub fn lock(&self) -> Result<MutexGuard<'_>> {
-        self.queue.acquire(&Bound::none(), || self.own_data())?;
+        self.queue.acquire(&Bound::none(), || self.data.now())?;
         Ok(MutexGuard::new(self))
     }
 
@@ -122,7 +110,7 @@ impl Mutex {
     /// there is no connection.
     #[inline]
     pub fn try_lock(&self) -> Result<Option<MutexGuard<'_>>> {
-        let held = self.queue.try_acquire(|| self.own_data())?;
+        let held = self.queue.try_acquire(|| self.data.now())?;
         Ok(held.then(|| MutexGuard::new(self)))
     }
 
@@ -135,10 +123,7 @@ impl Mutex {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<MutexGuard<'_>>> {
-        if timeout.is_zero() {
-            return self.try_lock();
-        }
-        self.try_lock_within(deadline_after(timeout))
+        self.attempt(Patience::during(timeout))
     }
 
     /// As [`try_lock_for`](Self::try_lock_for), until `deadline`. One that is past is
@@ -147,21 +132,17 @@ impl Mutex {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MutexGuard<'_>>> {
-        if deadline <= sync::now() {
-            return self.try_lock();
-        }
-        self.try_lock_within(Some(deadline))
+        self.attempt(Patience::until(deadline))
     }
 
-    fn try_lock_within(&self, deadline: Option<Instant>) -> Result<Option<MutexGuard<'_>>> {
-        match self
-            .queue
-            .acquire(&Bound::until(deadline), || self.own_data())
-        {
-            Ok(()) => Ok(Some(MutexGuard::new(self))),
-            Err(error) if error.is_timeout() => Ok(None),
-            Err(error) => Err(error),
-        }
+    fn attempt(&self, patience: Patience) -> Result<Option<MutexGuard<'_>>> {
+        patience.attempt(
+            || self.try_lock(),
+            |bound| {
+                self.queue.acquire(bound, || self.data.now())?;
+                Ok(MutexGuard::new(self))
+            },
+        )
     }
 
     /// As [`lock`](Self::lock), with a deadline, a cancel token or node data for this one time.
@@ -172,11 +153,8 @@ impl Mutex {
     /// that ZooKeeper would not take.
     pub fn lock_with(&self, options: AcquireOptions) -> Result<MutexGuard<'_>> {
         let AcquireOptions { bound, data } = options;
-        if let Some(data) = &data {
-            check_data(&self.queue.contest.folder, data)?;
-        }
-        let data = || data.map_or_else(|| self.own_data(), Arc::from);
-        self.queue.acquire(&bound, data)?;
+        let data = self.data.or(&self.queue.contest.folder, data)?;
+        self.queue.acquire(&bound, || data.now())?;
         Ok(MutexGuard::new(self))
     }
 
@@ -201,21 +179,36 @@ impl Mutex {
     /// # Errors
     /// As [`try_lock`](Self::try_lock).
     pub fn participants(&self) -> Result<Vec<Participant>> {
-        let contest = &self.queue.contest;
-        contest.session.fork().refuse_child()?;
         let idle = self.queue.idle_node();
-        let own = self.queue.own_node();
-        let queued = contest.participants()?;
-        let participants = queued.into_iter().enumerate();
-        Ok(participants
-            .map(|(position, (path, data))| Participant {
-                ours: own.as_ref() == Some(&path),
-                idle: idle.as_ref() == Some(&path),
-                path,
-                position,
-                data,
-            })
-            .collect())
+        let own: Vec<_> = self.queue.own_node().into_iter().collect();
+        let queued = self.queue.contest.participants()?;
+        Ok(Participant::all(queued, &own, idle.as_deref()))
+    }
+
+    /// Asks a participant to give the lock back, by the message that Curator uses: `__REVOKE__` in
+    /// its node. Returns whether the participant still stands.
+    ///
+    /// A holder whose lock was built [`revocable`](MutexBuilder::revocable) hears of it through
+    /// [`MutexGuard::revocation`], and decides; others do not listen.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if it is a participant of another lock; otherwise as
+    /// [`try_lock`](Self::try_lock).
+    pub fn revoke(&self, participant: &Participant) -> Result<bool> {
+        self.queue.contest.revoke(participant.path())
+    }
+
+    /// Deletes a participant's node by force, whoever it is: the next in the queue gets the lock.
+    /// Returns whether the node still stood.
+    ///
+    /// A holder of this library learns that its lock is [`Lost`](crate::LockState::Lost) at once (if it
+    /// holds it for longer than 100 ms, else within that time); until it does, two can be at it. A
+    /// waiter queues again, at the end.
+    ///
+    /// # Errors
+    /// As [`revoke`](Self::revoke).
+    pub fn break_lock(&self, participant: &Participant) -> Result<bool> {
+        self.queue.contest.break_lock(participant.path())
     }
 
     /// Gives up an idle tenure at once, if there is one (see [`MutexBuilder::linger`]).
@@ -234,16 +227,8 @@ impl Mutex {
         self.queue.contest.folder.as_str()
     }
 
-    /// The default node data: who we are.
-    fn own_data(&self) -> Arc<[u8]> {
-        match &self.data {
-            Some(data) => Arc::clone(data),
-            None => Arc::from(
-                Identity::current(SystemTime::now())
-                    .to_string()
-                    .into_bytes(),
-            ),
-        }
+    pub(crate) fn session(&self) -> &Session {
+        &self.queue.contest.session
     }
 }
 
@@ -254,17 +239,6 @@ impl fmt::Debug for Mutex {
             .field("held_by_current_thread", &self.is_held_by_current_thread())
             .finish_non_exhaustive()
     }
-}
-
-fn check_data(folder: &LockPath, data: &[u8]) -> Result<()> {
-    let most = MAX_REQUEST_BYTES - REQUEST_OVERHEAD_BYTES - folder.as_str().len();
-    if data.len() > most {
-        let size = data.len();
-        return Err(Error::invalid(format!(
-            "{folder}: node data of {size} bytes; ZooKeeper takes {most} at the most"
-        )));
-    }
-    Ok(())
 }
 
 /// Settings of a [`Mutex`]; made by [`Mutex::builder`].
@@ -343,8 +317,17 @@ impl MutexBuilder<'_> {
         self
     }
 
+    /// Whether others may ask for the lock back (see [`MutexGuard::revocation`]). Defaults to no.
+    ///
+    /// Costs one read for each acquire that goes to ZooKeeper, made aside. Once asked, the lock is
+    /// not handed to another thread of this process, nor kept idle.
+    pub fn revocable(mut self, revocable: bool) -> Self {
+        self.policy.revocable = revocable;
+        self
+    }
+
     /// What the contender's node holds for others to read. Defaults to who we are: host, process
-    /// id, thread and time (see [`Identity`]).
+    /// id, thread and time (see [`Identity`](crate::Identity)).
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());
         self
@@ -356,18 +339,17 @@ impl MutexBuilder<'_> {
     /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible.
     pub fn build(self) -> Result<Mutex> {
         let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
-        if let Some(data) = &self.data {
-            check_data(&folder, data)?;
-        }
+        let data = NodeData::checked(&folder, self.data)?;
         let contest = Contest::new(
             Arc::clone(self.client.session()),
             folder,
             Grammar::mutex(self.dialect, self.name),
+            Class::Exclusive,
             self.strategy,
         );
         Ok(Mutex {
             queue: LocalQueue::new(contest, self.policy),
-            data: self.data.map(Arc::from),
+            data,
             _client: self.client.clone(),
         })
     }
@@ -400,67 +382,8 @@ impl<'a> MutexGuard<'a> {
         }
     }
 
-    fn tenure(&self) -> &Arc<Tenure> {
-        self.tenure.get_or_init(|| self.mutex.queue.tenure())
-    }
-
-    /// How sure this holder can be of its lock, by all that this process knows now. One look at
-    /// the clock and at memory; asks nobody.
-    #[must_use]
-    pub fn state(&self) -> LockState {
-        if self.mutex.queue.contest.session.fork().forked() {
-            return LockState::Lost;
-        }
-        self.tenure().state(sync::now())
-    }
-
-    /// Whether [`state`](Self::state) is [`LockState::Held`].
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.state() == LockState::Held
-    }
-
-    /// A channel that speaks when the lock is lost: it delivers the reason once and is
-    /// disconnected from then on, so a `select!` over it is ready for good.
-    ///
-    /// ```no_run
-    /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
-    /// # let lock = zklock::Mutex::new(&client, "/locks/feed")?;
-    /// # let work = crossbeam_channel::never::<u32>();
-    /// let guard = lock.lock()?;
-    /// loop {
-    ///     crossbeam_channel::select! {
-    ///         recv(work) -> item => println!("working on {item:?}"),
-    ///         recv(guard.lost()) -> why => {
-    ///             println!("stopping: {why:?}");
-    ///             break;
-    ///         }
-    ///     }
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn lost(&self) -> &Receiver<LossReason> {
-        self.tenure().told()
-    }
-
-    /// The number to send along with writes, so that a store can refuse late ones. Asks ZooKeeper
-    /// the first time in a tenure.
-    ///
-    /// # Errors
-    /// [`is_lock_lost`](Error::is_lock_lost) if the lock is not ours any more;
-    /// [`is_connection_loss`](Error::is_connection_loss) if ZooKeeper did not answer.
-    pub fn fencing_token(&self) -> Result<FencingToken> {
-        self.tenure().fencing_token()
-    }
-
-    /// The path of our node at the head of the queue, without the chroot.
-    #[must_use]
-    pub fn path(&self) -> &str {
-        self.tenure().node()
-    }
+    holding_methods!();
+    revocation_method!();
 
     /// Gives the lock back, as dropping the guard does, and says whether that went well.
     ///
@@ -483,21 +406,24 @@ impl<'a> MutexGuard<'a> {
     }
 }
 
-impl Drop for MutexGuard<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        match self.release() {
-            Ok(()) => {}
-            // Nothing was to be done, and a logger may not work in a forked child.
-            Err(error) if error.is_forked() => {}
-            Err(error) => log_release(&error),
-        }
+impl Holding for MutexGuard<'_> {
+    fn tenure(&self) -> &Arc<Tenure> {
+        self.tenure.get_or_init(|| self.mutex.queue.tenure())
+    }
+
+    fn session(&self) -> &Arc<Session> {
+        &self.mutex.queue.contest.session
     }
 }
 
-#[cold]
-fn log_release(error: &Error) {
-    log::warn!("release: {error}");
+impl Drop for MutexGuard<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let released = self.release();
+        if released.is_err() {
+            log_release(released);
+        }
+    }
 }
 
 impl fmt::Debug for MutexGuard<'_> {

@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use crate::error::{Error, Result};
 use crate::sequence::Sequence;
+use crate::session::keeper::NodeMode;
 
 /// The longest [`LockName`], in bytes.
 const MAX_NAME_BYTES: usize = 128;
@@ -83,7 +84,6 @@ impl fmt::Display for LockName {
 
 /// What a contender's node is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[allow(dead_code, reason = "for the read-write lock and the semaphore")]
 pub(crate) enum Class {
     /// A place in a mutex's queue.
     Exclusive,
@@ -93,6 +93,10 @@ pub(crate) enum Class {
     Write,
     /// One lease of a semaphore.
     Lease,
+    /// A member of a double barrier.
+    Member,
+    /// The one node that all want.
+    Sole,
 }
 
 /// One contender, read from a child's name.
@@ -102,10 +106,7 @@ pub(crate) struct Contender<'a> {
     pub(crate) class: Class,
     pub(crate) sequence: Sequence,
     /// `None` for a node without protection.
-    #[allow(
-        dead_code,
-        reason = "for the read-write lock, whose downgrade looks for its own"
-    )]
+    #[allow(dead_code, reason = "tests look at what was read")]
     pub(crate) guid: Option<Uuid>,
 }
 
@@ -130,7 +131,6 @@ impl Grammar {
         }
     }
 
-    #[allow(dead_code, reason = "for the read-write lock")]
     pub(crate) fn rw(dialect: Dialect) -> Self {
         let (read, write) = match dialect {
             Dialect::Curator => ("__READ__", "__WRIT__"),
@@ -142,15 +142,41 @@ impl Grammar {
         }
     }
 
-    /// `None` for kazoo: its leases are plain nodes without a number, so they have no order.
-    #[allow(dead_code, reason = "for the semaphore")]
-    pub(crate) fn lease(dialect: Dialect) -> Option<Self> {
-        match dialect {
-            Dialect::Curator => Some(Self {
-                dialect,
-                labels: vec![(Class::Lease, "lease-".into())],
-            }),
-            Dialect::Kazoo => None,
+    /// kazoo's leases are plain nodes without label and number.
+    pub(crate) fn lease(dialect: Dialect) -> Self {
+        let label = match dialect {
+            Dialect::Curator => "lease-",
+            Dialect::Kazoo => "",
+        };
+        Self {
+            dialect,
+            labels: vec![(Class::Lease, label.into())],
+        }
+    }
+
+    /// Members are plain nodes, each a bare GUID.
+    pub(crate) fn member(dialect: Dialect) -> Self {
+        Self {
+            dialect,
+            labels: vec![(Class::Member, "".into())],
+        }
+    }
+
+    /// No names but that of the one node, which is the lock's path.
+    pub(crate) fn sole() -> Self {
+        Self {
+            dialect: Dialect::Curator,
+            labels: Vec::new(),
+        }
+    }
+
+    /// The kind of node that a contender of this class is.
+    pub(crate) fn mode(&self, class: Class) -> NodeMode {
+        match (class, self.dialect) {
+            (Class::Lease, Dialect::Kazoo) | (Class::Member | Class::Sole, _) => {
+                NodeMode::Ephemeral
+            }
+            _ => NodeMode::EphemeralSequential,
         }
     }
 
@@ -165,6 +191,7 @@ impl Grammar {
             .find(|(labelled, _)| *labelled == class)
             .expect("a recipe asks only for the classes that it built its grammar with");
         match self.dialect {
+            Dialect::Curator if class == Class::Member => guid.hyphenated().to_string(),
             Dialect::Curator => format!("{PROTECTION}{}-{label}", guid.hyphenated()),
             Dialect::Kazoo => format!("{}{label}", guid.simple()),
         }
@@ -174,7 +201,18 @@ impl Grammar {
     /// are nobody's business, so no name is an error.
     pub(crate) fn parse<'a>(&self, name: &'a str) -> Option<Contender<'a>> {
         self.labels.iter().find_map(|(class, label)| {
-            let (guid, sequence) = Sequence::split_off(name, label)?;
+            if *class == Class::Member {
+                return Some(Contender {
+                    name,
+                    class: *class,
+                    sequence: Sequence(0),
+                    guid: Some(guid_of_length(name, &[36, 32])?),
+                });
+            }
+            let (guid, sequence) = match self.mode(*class) {
+                NodeMode::EphemeralSequential => Sequence::split_off(name, label)?,
+                _ => (name, Sequence(0)),
+            };
             Some(Contender {
                 name,
                 class: *class,
@@ -227,7 +265,7 @@ mod tests {
     #[test]
     fn golden_names() {
         let (curator, kazoo) = (Dialect::Curator, Dialect::Kazoo);
-        let lease = Grammar::lease(curator).expect("Curator's leases have numbers");
+        let lease = Grammar::lease(curator);
         for (grammar, class, prefix) in [
             (
                 Grammar::mutex(curator, None),
@@ -249,7 +287,7 @@ mod tests {
                 Class::Write,
                 format!("_c_{DASHED}-__WRIT__"),
             ),
-            (lease, Class::Lease, format!("_c_{DASHED}-lease-")),
+            (lease.clone(), Class::Lease, format!("_c_{DASHED}-lease-")),
             (
                 Grammar::mutex(kazoo, None),
                 Class::Exclusive,
@@ -268,7 +306,10 @@ mod tests {
             };
             assert_eq!(grammar.parse(&name), Some(read));
         }
-        assert!(Grammar::lease(kazoo).is_none());
+        let lease = Grammar::lease(kazoo);
+        assert_eq!(lease.prefix(GUID, Class::Lease), PLAIN);
+        assert!(lease.parse(PLAIN).is_some());
+        assert_eq!(lease.parse("__lock__"), None);
     }
 
     #[test]
@@ -377,14 +418,15 @@ mod tests {
         fn round_trip(
             dialect in any_dialect(),
             name in any_name(),
-            kind in 0..3_u8,
+            kind in 0..4_u8,
             guid: u128,
             number in any_number(),
         ) {
-            let (grammar, class) = match (kind, Grammar::lease(dialect)) {
+            let (grammar, class) = match (kind, dialect) {
                 (0, _) => (Grammar::rw(dialect), Class::Read),
                 (1, _) => (Grammar::rw(dialect), Class::Write),
-                (2, Some(lease)) => (lease, Class::Lease),
+                // kazoo's have no number.
+                (2, Dialect::Curator) => (Grammar::lease(dialect), Class::Lease),
                 _ => (Grammar::mutex(dialect, Some(name)), Class::Exclusive),
             };
             let guid = Uuid::from_u128(guid);

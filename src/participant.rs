@@ -2,7 +2,9 @@
 
 use std::fmt;
 
+use crate::contend::Queued;
 use crate::identity::Identity;
+use crate::names::Class;
 
 /// Who holds a lock or waits for it: one node in the lock's folder. See
 /// [`Mutex::participants`](crate::Mutex::participants).
@@ -16,25 +18,49 @@ pub struct Participant {
     pub(crate) data: Vec<u8>,
     pub(crate) ours: bool,
     pub(crate) idle: bool,
+    pub(crate) holds: bool,
+    pub(crate) reads: bool,
 }
 
 impl Participant {
+    /// The contenders of a folder, in order.
+    pub(crate) fn all(queued: Vec<Queued>, own: &[String], idle: Option<&str>) -> Vec<Self> {
+        let queued = queued.into_iter().enumerate();
+        queued
+            .map(|(position, queued)| Self {
+                ours: own.contains(&queued.path),
+                idle: idle == Some(&queued.path),
+                position,
+                holds: queued.holds,
+                reads: queued.class == Class::Read,
+                path: queued.path,
+                data: queued.data,
+            })
+            .collect()
+    }
+
     /// The path of its node, without the chroot.
     #[must_use]
     pub fn path(&self) -> &str {
         &self.path
     }
 
-    /// How many are ahead: 0 for the holder.
+    /// How many stand before it in the queue, holders among them.
     #[must_use]
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// Whether it is the first in the queue.
+    /// Whether it holds: by its place in the queue, nobody keeps it waiting.
     #[must_use]
     pub fn is_holder(&self) -> bool {
-        self.position == 0
+        self.holds
+    }
+
+    /// Whether it is a reader of a [`RwLock`](crate::RwLock).
+    #[must_use]
+    pub fn is_reader(&self) -> bool {
+        self.reads
     }
 
     /// Whether it was made by the lock object that was asked.

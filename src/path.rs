@@ -44,8 +44,8 @@ impl LockPath {
     }
 
     /// What is above it, from the top down and without the root: `/a` and `/a/b` for `/a/b/c`.
-    #[allow(dead_code, reason = "for the recipes that make folders from the top")]
-    pub(crate) fn parents(&self) -> impl Iterator<Item = &str> {
+    #[cfg(test)]
+    fn parents(&self) -> impl Iterator<Item = &str> {
         let slashes = self.0.match_indices('/').skip(1);
         slashes.map(|(at, _)| &self.0[..at])
     }
@@ -87,7 +87,7 @@ pub(crate) fn check(path: &str) -> Result<(), String> {
 
 /// ZooKeeper refuses control characters, private use, and what takes two UTF-16 units (its check
 /// sees each unit alone, and refuses surrogates).
-fn is_refused(c: char) -> bool {
+pub(crate) fn is_refused(c: char) -> bool {
     matches!(c,
         '\u{0}'..='\u{1F}' | '\u{7F}'..='\u{9F}' | '\u{E000}'..='\u{F8FF}' | '\u{FFF0}'..)
 }

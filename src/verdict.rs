@@ -11,7 +11,6 @@ use crate::sequence::Sequence;
 /// There is no rule "at most n": which of the n ahead goes first is open, so there is no one node
 /// to wait for. A semaphore lets one waiter at a time count the leases, and watch their folder.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "Reader is for the read-write lock")]
 pub(crate) enum Rule {
     /// All who are ahead.
     Exclusive,
@@ -21,7 +20,14 @@ pub(crate) enum Rule {
 }
 
 impl Rule {
-    fn is_blocked_by(self, class: Class) -> bool {
+    pub(crate) fn of(class: Class) -> Self {
+        match class {
+            Class::Read => Self::Reader,
+            _ => Self::Exclusive,
+        }
+    }
+
+    pub(crate) fn is_blocked_by(self, class: Class) -> bool {
         match self {
             Self::Exclusive => true,
             Self::Reader => class == Class::Write,
@@ -34,7 +40,7 @@ impl Rule {
 pub(crate) enum Verdict {
     /// Nobody ahead is to be waited for.
     Held {
-        /// Somebody came later.
+        /// Somebody came later who waits for us, or for one who does.
         others_behind: bool,
     },
     /// Somebody ahead is to be waited for.
@@ -54,16 +60,6 @@ pub(crate) enum Verdict {
 
 /// The transactions (`czxid`) that made nodes whose numbers do not tell their order.
 pub(crate) type TieOrder = HashMap<String, i64>;
-
-/// Decides for the contender named `own`, who must wait for all who are ahead.
-pub(crate) fn verdict(
-    grammar: &Grammar,
-    own: &str,
-    children: &[String],
-    ties: &TieOrder,
-) -> Verdict {
-    verdict_by(Rule::Exclusive, grammar, own, children, ties)
-}
 
 /// Decides for the contender named `own`, under a rule.
 pub(crate) fn verdict_by(
@@ -101,7 +97,8 @@ pub(crate) fn verdict_by(
             }
             Some(Ordering::Less) => {}
             None if blocks => tied.push(other.name),
-            Some(_) | None => others_behind = true,
+            // Readers let later readers in.
+            Some(_) | None => others_behind |= blocks,
         }
     }
     if !tied.is_empty() {
@@ -117,6 +114,17 @@ pub(crate) fn verdict_by(
         },
         None => Verdict::Held { others_behind },
     }
+}
+
+/// Whether nobody that waits for the contender named `own` has surely or perhaps come after it.
+pub(crate) fn nobody_behind(rule: Rule, grammar: &Grammar, own: &str, children: &[String]) -> bool {
+    let Some(own) = grammar.parse(own) else {
+        return false;
+    };
+    let others = children.iter().filter_map(|child| grammar.parse(child));
+    others
+        .filter(|other| other.name != own.name && rule.is_blocked_by(other.class))
+        .all(|other| order(&other, &own, &TieOrder::default()) == Some(Ordering::Less))
 }
 
 /// Which of two was created first, if that is known.
@@ -172,7 +180,13 @@ mod tests {
     }
 
     fn decide(own: &str, children: &[String]) -> Verdict {
-        verdict(&mutex(), own, children, &TieOrder::default())
+        verdict_by(
+            Rule::Exclusive,
+            &mutex(),
+            own,
+            children,
+            &TieOrder::default(),
+        )
     }
 
     const fn held(others_behind: bool) -> Verdict {
@@ -220,7 +234,7 @@ mod tests {
         with.sort();
         assert_eq!(with, [holder.clone(), newcomer.clone()]);
         let ties: TieOrder = [(holder.clone(), 10), (newcomer.clone(), 12)].into();
-        let decided = |own: &String| verdict(&mutex(), own, &children, &ties);
+        let decided = |own: &String| verdict_by(Rule::Exclusive, &mutex(), own, &children, &ties);
         assert_eq!(decided(&holder), held(true));
         assert_eq!(decided(&newcomer), wait(&holder, 1));
     }
@@ -233,14 +247,14 @@ mod tests {
         };
         assert_eq!(with.len(), 3);
         let ties: TieOrder = nodes.iter().cloned().zip([30, 20, 10]).collect();
-        let decided = |own: &String| verdict(&mutex(), own, &nodes, &ties);
+        let decided = |own: &String| verdict_by(Rule::Exclusive, &mutex(), own, &nodes, &ties);
         assert_eq!(decided(&nodes[2]), held(true));
         assert_eq!(decided(&nodes[1]), wait(&nodes[2], 1));
         assert_eq!(decided(&nodes[0]), wait(&nodes[1], 2));
         // Only what is not known yet is asked for.
         let known: TieOrder = [(nodes[0].clone(), 30), (nodes[1].clone(), 20)].into();
         let with = vec![nodes[2].clone()];
-        let asked = verdict(&mutex(), &nodes[1], &nodes, &known);
+        let asked = verdict_by(Rule::Exclusive, &mutex(), &nodes[1], &nodes, &known);
         assert_eq!(asked, Verdict::Tied { with });
     }
 
@@ -248,7 +262,7 @@ mod tests {
     fn nodes_of_one_transaction_do_not_both_hold() {
         let nodes = [node(1, i32::MAX), node(2, i32::MAX)];
         let ties: TieOrder = nodes.iter().map(|name| (name.clone(), 9)).collect();
-        let decided = |own: &String| verdict(&mutex(), own, &nodes, &ties);
+        let decided = |own: &String| verdict_by(Rule::Exclusive, &mutex(), own, &nodes, &ties);
         assert_eq!(decided(&nodes[0]), held(true));
         assert_eq!(decided(&nodes[1]), wait(&nodes[0], 1));
     }

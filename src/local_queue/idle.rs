@@ -1,12 +1,14 @@
 //! A tenure that is kept with nobody inside: what ends it when no thread comes.
 
+use std::sync::Arc;
+
 use super::release::Next;
-use super::seat::Offer;
 use super::{LocalQueue, Turn};
 use crate::error::Result;
 use crate::session::watches::Disturbed;
 use crate::session::{LocalLock, Timed};
 use crate::sync;
+use crate::tenure::Recalled;
 
 impl LocalQueue {
     /// Ends a tenure that is kept with nobody inside, if there is one.
@@ -28,23 +30,30 @@ impl LocalQueue {
 impl Disturbed for LocalQueue {
     /// A child of the folder came or went. If the lock is in use, the release will see that the
     /// watch has fired; an idle tenure must be ended by somebody.
-    fn disturbed(&self) {
+    fn disturbed(self: Arc<Self>) {
         if self.policy.linger.is_zero() {
             return;
         }
         let this = self.this.clone();
         self.contest.session.submit(move || {
-            if let Some(queue) = this.upgrade()
-                && let Err(error) = queue.end_idle()
-            {
-                log::warn!("{}: {error}", queue.contest.folder);
+            if let Some(queue) = this.upgrade() {
+                queue.recalled();
             }
         });
     }
 }
 
+impl Recalled for LocalQueue {
+    /// Somebody waits. A holder decides for itself; an idle tenure ends.
+    fn recalled(&self) {
+        if let Err(error) = self.end_idle() {
+            log::warn!("{}: {error}", self.contest.folder);
+        }
+    }
+}
+
 impl Timed for LocalQueue {
-    fn time_is_up(&self) {
+    fn time_is_up(self: Arc<Self>) {
         let now = sync::now();
         let mut local = self.state.lock();
         let again = match &local.turn {
@@ -69,7 +78,7 @@ impl Timed for LocalQueue {
 
 impl LocalLock for LocalQueue {
     fn closed(&self) {
-        let (seats, idle) = {
+        let (tell, idle) = {
             let mut local = self.state.lock();
             local.closed = true;
             let idle = match std::mem::replace(&mut local.turn, Turn::Between) {
@@ -82,11 +91,9 @@ impl LocalLock for LocalQueue {
                     None
                 }
             };
-            (std::mem::take(&mut local.queue), idle)
+            (local.row.close(), idle)
         };
-        for seat in seats {
-            let _ = seat.offer(Offer::Closed);
-        }
+        tell();
         // The session's end removes the node.
         drop(idle);
     }

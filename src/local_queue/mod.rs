@@ -26,27 +26,26 @@
 mod idle;
 mod release;
 mod seat;
+mod shared;
 mod stint;
 mod thread_number;
 
-use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use self::seat::{Offer, Seat};
+use self::seat::{Offer, Row, Seat, Woken};
+pub(crate) use self::shared::SharedQueue;
 pub(crate) use self::stint::Policy;
 use self::stint::Stint;
 use self::thread_number::thread_number;
 use crate::bound::Bound;
-use crate::cancel::CancelToken;
-use crate::contend::{Contest, News, Place, Won};
+use crate::contend::{Claim, Contest, News, Place, Won};
 use crate::error::{Error, Result};
 use crate::session::watches::{Disturbed, Wake};
 use crate::session::{LocalLock, Waiter};
-use crate::signal::Wakes;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Mutex};
-use crate::tenure::Tenure;
+use crate::tenure::{Recalled, Tenure};
 
 /// The threads of this process at one lock.
 pub(crate) struct LocalQueue {
@@ -63,7 +62,7 @@ pub(crate) struct LocalQueue {
 
 struct Local {
     turn: Turn,
-    queue: VecDeque<Arc<Seat>>,
+    row: Row,
     /// A timer runs that will look at an idle tenure.
     timed: bool,
     closed: bool,
@@ -112,7 +111,7 @@ impl LocalQueue {
                 depth: AtomicU32::new(0),
                 state: Mutex::new(Local {
                     turn: Turn::Free,
-                    queue: VecDeque::new(),
+                    row: Row::default(),
                     timed: false,
                     closed: false,
                 }),
@@ -193,7 +192,7 @@ impl LocalQueue {
     ) -> Result<()> {
         match self.come_to_turn(me, bound)? {
             Entry::Held => Ok(()),
-            Entry::Lead(lead) => self.contend(lead, me, bound, &data()),
+            Entry::Lead(lead) => self.contend(lead, me, bound, data()),
         }
     }
 
@@ -210,10 +209,10 @@ impl LocalQueue {
             drop(local);
             return Ok(Entry::Lead(self.lead_after(stint, bound)));
         }
-        let seat = Seat::new(me);
-        local.queue.push_back(Arc::clone(&seat));
+        let seat = Seat::new(me, bound);
+        local.row.push(Arc::clone(&seat));
         drop(local);
-        self.wait_for_turn(&seat, bound)
+        self.wait_for_turn(&seat)
     }
 
     /// This thread leads from now on; an idle tenure that is not good any more ends first.
@@ -241,36 +240,18 @@ impl LocalQueue {
         }
     }
 
-    fn wait_for_turn(&self, seat: &Arc<Seat>, bound: &Bound) -> Result<Entry<'_>> {
-        let cancel = bound.cancel.as_ref();
-        let _attached = cancel.map(|token| CancelToken::attach(token, &seat.signal));
-        loop {
-            if let Some(offer) = seat.take() {
-                return self.accept(offer);
+    fn wait_for_turn(&self, seat: &Arc<Seat>) -> Result<Entry<'_>> {
+        match seat.wait() {
+            Woken::Offered(offer) => self.accept(offer),
+            Woken::Over(error) => {
+                self.state.lock().row.remove(seat);
+                Err(error)
             }
-            let wakes = seat.signal.wait(bound.deadline);
-            let over = if wakes.has(Wakes::CANCEL) {
-                Error::cancelled()
-            } else if wakes.is_empty() {
-                Error::timeout()
-            } else {
-                continue;
-            };
-            return match seat.leave() {
-                Ok(()) => {
-                    self.state
-                        .lock()
-                        .queue
-                        .retain(|other| !Arc::ptr_eq(other, seat));
-                    Err(over)
-                }
-                // The offer was faster. A lead is no use at the deadline, and goes on to the next
-                // when it is dropped.
-                Err(offer) => match self.accept(offer)? {
-                    Entry::Held => Ok(Entry::Held),
-                    Entry::Lead(_) => Err(over),
-                },
-            };
+            // A lead is no use at the deadline, and goes on to the next when it is dropped.
+            Woken::Both(error, offer) => match self.accept(offer)? {
+                Entry::Held => Ok(Entry::Held),
+                Entry::Lead(_) => Err(error),
+            },
         }
     }
 
@@ -284,24 +265,29 @@ impl LocalQueue {
     }
 
     /// Stands in the global queue for all.
-    fn contend(&self, mut lead: Lead<'_>, me: u64, bound: &Bound, data: &Arc<[u8]>) -> Result<()> {
+    fn contend(&self, mut lead: Lead<'_>, me: u64, bound: &Bound, data: Arc<[u8]>) -> Result<()> {
         let waiter = Waiter::new(&self.contest.session, bound);
-        let curious = self.is_curious();
-        let won = self
-            .contest
-            .acquire(&mut lead.place, &waiter, data, curious)?;
+        let claim = Claim {
+            curious: self.is_curious(),
+            reporter: bound.reporter.as_deref(),
+            ..Claim::plain(data)
+        };
+        let won = self.contest.acquire(&mut lead.place, &waiter, &claim)?;
         self.hold(lead, me, won);
         Ok(())
     }
 
     /// Whether news of others will be wanted at the release.
     fn is_curious(&self) -> bool {
-        !self.policy.linger.is_zero()
-            || (self.policy.hand_off && !self.state.lock().queue.is_empty())
+        !self.policy.linger.is_zero() || (self.policy.hand_off && !self.state.lock().row.is_empty())
     }
 
     fn hold(&self, mut lead: Lead<'_>, me: u64, won: Won) {
         lead.won = true;
+        if self.policy.revocable {
+            let lock: Weak<dyn Recalled> = self.this.clone();
+            won.tenure.make_revocable(lock);
+        }
         let stint = self.stint(won);
         let mut local = self.state.lock();
         local.turn = Turn::Held(stint);
@@ -355,8 +341,11 @@ impl LocalQueue {
             self.lead_after(stint, &bound)
         };
         let waiter = Waiter::new(&self.contest.session, &bound);
-        let curious = self.is_curious();
-        match self.contest.try_acquire(&waiter, &data(), curious)? {
+        let claim = Claim {
+            curious: self.is_curious(),
+            ..Claim::plain(data())
+        };
+        match self.contest.try_acquire(&waiter, &claim)? {
             Some(won) => {
                 self.hold(lead, me, won);
                 Ok(true)
@@ -390,7 +379,7 @@ impl LocalQueue {
     /// How many threads sleep in the local queue.
     #[cfg(all(test, shuttle))]
     pub(crate) fn waiting(&self) -> usize {
-        self.state.lock().queue.len()
+        self.state.lock().row.len()
     }
 
     /// Our node at the head of the queue.

@@ -51,14 +51,14 @@ impl LocalQueue {
     /// is `Between`.
     #[inline]
     pub(super) fn settle(&self, local: &mut Local, stint: Stint) -> Next {
-        if local.closed || (local.queue.is_empty() && self.policy.linger.is_zero()) {
+        if local.closed || (local.row.is_empty() && self.policy.linger.is_zero()) {
             return Next::Leave(stint);
         }
         let now = sync::now();
-        if !stint.tenure.is_held(now) {
+        if !stint.tenure.is_held(now) || stint.tenure.is_asked_back() {
             return Next::Leave(stint);
         }
-        if local.queue.is_empty() {
+        if local.row.is_empty() {
             return match stint.company() {
                 Company::None => {
                     self.idle(local, stint, now);
@@ -88,7 +88,7 @@ impl LocalQueue {
     /// Makes the first thread in the queue the holder.
     pub(super) fn hand_over(&self, local: &mut Local, stint: Stint) -> Next {
         local.turn = Turn::Held(stint);
-        while let Some(seat) = local.queue.pop_front() {
+        while let Some(seat) = local.row.pop() {
             // Before the offer: the thread may run, and release, at once. A thread that has left
             // takes `state` before it goes on, so it never sees itself as the owner here.
             self.make_owner(seat.thread);
@@ -126,7 +126,9 @@ impl LocalQueue {
             match next {
                 Next::Settled => return Ok(()),
                 Next::Look(mut stint) => {
-                    let looked = self.contest.look_for_others(&stint.tenure);
+                    let session = &self.contest.session;
+                    let call = |request| session.call(&request);
+                    let looked = self.contest.look_for_others(&stint.tenure, call);
                     let mut local = self.state.lock();
                     next = match looked {
                         Ok(news) => {
@@ -149,21 +151,14 @@ impl LocalQueue {
     }
 
     /// Ends a lead that was not won: the next thread goes on from `place`.
-    pub(super) fn pass_on(&self, mut place: Place) {
+    pub(super) fn pass_on(&self, place: Place) {
         let mut local = self.state.lock();
-        loop {
-            let Some(seat) = local.queue.pop_front() else {
-                local.turn = Turn::Free;
-                drop(local);
-                self.contest.withdraw(place);
-                return;
-            };
-            local.turn = Turn::Leading;
-            match seat.offer(Offer::Lead(place)) {
-                Ok(()) => return,
-                Err(Offer::Lead(back)) => place = back,
-                Err(_) => unreachable!("comes back as it went"),
-            }
+        // Before the offer: the thread may win at once.
+        local.turn = Turn::Leading;
+        if let Err(place) = local.row.offer_lead(place) {
+            local.turn = Turn::Free;
+            drop(local);
+            self.contest.withdraw(place);
         }
     }
 }

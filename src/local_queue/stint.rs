@@ -17,6 +17,20 @@ pub(crate) struct Policy {
     pub(crate) max_tenure: Option<Duration>,
     /// How long an idle tenure is kept.
     pub(crate) linger: Duration,
+    /// Others may ask for the lock.
+    pub(crate) revocable: bool,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            hand_off: true,
+            max_handoffs: None,
+            max_tenure: None,
+            linger: Duration::ZERO,
+            revocable: false,
+        }
+    }
 }
 
 impl Policy {
@@ -54,17 +68,23 @@ pub(super) enum Company {
     Unknown,
 }
 
+pub(super) fn company(news: &News) -> Company {
+    match news {
+        News::Alone(watch) if watch.is_live() => Company::None,
+        News::Alone(_) | News::Unknown(_) => Company::Unknown,
+        News::Company(_) => Company::Some,
+    }
+}
+
 impl Stint {
     pub(super) fn company(&self) -> Company {
-        match &self.news {
-            News::Alone(watch) if watch.is_live() => Company::None,
-            News::Alone(_) | News::Unknown(_) => Company::Unknown,
-            News::Company(_) => Company::Some,
-        }
+        company(&self.news)
     }
 
     /// Whether a thread may enter without asking ZooKeeper.
     pub(super) fn is_good(&self, now: Instant) -> bool {
-        self.tenure.is_held(now) && matches!(self.company(), Company::None)
+        self.tenure.is_held(now)
+            && !self.tenure.is_asked_back()
+            && matches!(self.company(), Company::None)
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::keeper::{KeeperError, NodeMode, Reply, Request, WatchKind};
-use super::orphans::Orphan;
+use super::orphans::{Orphan, Proof};
 use super::standing::{Contact, NoContact};
 use super::{Session, sync};
 use crate::error::Error;
@@ -23,6 +23,9 @@ pub(crate) enum CallError {
     /// The caller left, at its deadline or because it was cancelled; see [`Session::clean_up`].
     Left(Error),
 }
+
+/// What a piece of work that makes calls came to.
+pub(crate) type Step<T> = Result<T, CallError>;
 
 impl Session {
     /// Makes a call on this thread. It takes [`Session::longest_call`] at the most.
@@ -97,9 +100,24 @@ impl Session {
     /// A call has ended after its caller had left: removes what it may have made.
     fn clean_up(self: &Arc<Self>, request: &Request, result: Result<(Reply, Contact), CallError>) {
         match (request, result) {
-            (Request::Create { .. }, Ok((Reply::Path(path), contact))) => {
-                self.reap(Orphan::Node { path }, &contact.epoch);
+            (
+                Request::Create {
+                    path,
+                    data,
+                    mode: NodeMode::Ephemeral,
+                },
+                Ok((_, contact)) | Err(CallError::Unknown(contact)),
+            ) => {
+                let (path, proof) = (path.clone(), Proof::Data(Arc::clone(data)));
+                self.reap(Orphan::Plain { path, proof }, &contact.epoch);
             }
+            (
+                Request::Create {
+                    mode: NodeMode::EphemeralSequential,
+                    ..
+                },
+                Ok((Reply::Path(path), contact)),
+            ) => self.reap(Orphan::Node { path }, &contact.epoch),
             (
                 Request::Create {
                     path,
@@ -108,7 +126,10 @@ impl Session {
                 },
                 Err(CallError::Unknown(contact)),
             ) => self.reap(Orphan::created(path), &contact.epoch),
-            (Request::Data { path, watch: true }, Ok((_, contact))) => self.reap(
+            (
+                Request::Data { path, watch: true } | Request::Stat { path, watch: true },
+                Ok((_, contact)),
+            ) => self.reap(
                 Orphan::Watch {
                     path: path.clone(),
                     kind: WatchKind::Data,

@@ -31,6 +31,8 @@ pub(crate) enum KeeperError {
     InvalidAcl,
     #[error("the server refused the request as malformed or too large")]
     BadArguments,
+    #[error("the node was changed meanwhile")]
+    BadVersion,
     #[error("no such watch")]
     NoWatch,
     #[error("{0}")]
@@ -44,6 +46,7 @@ pub(crate) type Answer<T> = Result<T, KeeperError>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NodeMode {
     Persistent,
+    Ephemeral,
     EphemeralSequential,
 }
 
@@ -54,12 +57,19 @@ pub(crate) struct NodeStat {
     pub(crate) czxid: i64,
     /// The session that the node lives with; 0 for a persistent one.
     pub(crate) ephemeral_owner: i64,
+    /// Counts changes of the data.
+    pub(crate) version: i32,
+    /// Counts children that came or went.
+    pub(crate) child_changes: i32,
+    pub(crate) children: i32,
+    pub(crate) data_bytes: i32,
 }
 
 /// The two kinds of one-shot watches that a read can leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum WatchKind {
-    /// Left by `data`: fires when the node is deleted or its data set.
+    /// Left by `data` and `stat`: fires when the node is deleted or its data set; left by `stat`
+    /// on a missing node, when it is created.
     Data,
     /// Left by `children`: fires when a child comes or goes, or the node is deleted.
     Children,
@@ -68,6 +78,7 @@ pub(crate) enum WatchKind {
 /// What a watch told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WatchEvent {
+    Created,
     Deleted,
     DataChanged,
     ChildrenChanged,
@@ -82,13 +93,16 @@ pub(crate) enum WatchEvent {
 pub(crate) trait Keeper: Send + Sync {
     /// Creates a node and returns its path, with the number that a sequential one was given.
     fn create(&self, path: &str, data: &[u8], mode: NodeMode) -> Answer<String>;
-    fn delete(&self, path: &str) -> Answer<()>;
+    /// With a version, only if the data has it still.
+    fn delete(&self, path: &str, version: Option<i32>) -> Answer<()>;
     /// Names of the children. With `watch`, a [`WatchKind::Children`] is left (not on `NoNode`).
     fn children(&self, path: &str, watch: bool) -> Answer<Vec<String>>;
     /// The data. With `watch`, a [`WatchKind::Data`] is left (not on `NoNode`).
-    fn data(&self, path: &str, watch: bool) -> Answer<Vec<u8>>;
-    /// The stat; leaves no watch.
-    fn stat(&self, path: &str) -> Answer<Option<NodeStat>>;
+    fn data(&self, path: &str, watch: bool) -> Answer<(Vec<u8>, NodeStat)>;
+    /// Replaces the data; with a version, only if it has it still.
+    fn set(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<NodeStat>;
+    /// The stat. With `watch`, a [`WatchKind::Data`] is left, *also on a missing node*.
+    fn stat(&self, path: &str, watch: bool) -> Answer<Option<NodeStat>>;
     /// Creates the chroot, if there is one and it is missing.
     fn make_root(&self) -> Answer<()>;
     /// Takes off the server what `children` or `data` left.
@@ -112,6 +126,7 @@ pub(crate) enum Request {
     },
     Delete {
         path: String,
+        version: Option<i32>,
     },
     Children {
         path: String,
@@ -121,8 +136,14 @@ pub(crate) enum Request {
         path: String,
         watch: bool,
     },
+    Set {
+        path: String,
+        data: Arc<[u8]>,
+        version: Option<i32>,
+    },
     Stat {
         path: String,
+        watch: bool,
     },
     Unwatch {
         path: String,
@@ -137,18 +158,41 @@ pub(crate) enum Reply {
     Path(String),
     Done,
     Children(Vec<String>),
-    Data(Vec<u8>),
+    Data(Vec<u8>, NodeStat),
     Stat(Option<NodeStat>),
 }
 
 impl Request {
+    pub(crate) fn delete(path: impl Into<String>) -> Self {
+        Self::Delete {
+            path: path.into(),
+            version: None,
+        }
+    }
+
+    pub(crate) fn stat(path: impl Into<String>) -> Self {
+        Self::Stat {
+            path: path.into(),
+            watch: false,
+        }
+    }
+
     pub(crate) fn run(&self, keeper: &dyn Keeper) -> Answer<Reply> {
         match self {
             Self::Create { path, data, mode } => keeper.create(path, data, *mode).map(Reply::Path),
-            Self::Delete { path } => keeper.delete(path).map(|()| Reply::Done),
+            Self::Delete { path, version } => keeper.delete(path, *version).map(|()| Reply::Done),
             Self::Children { path, watch } => keeper.children(path, *watch).map(Reply::Children),
-            Self::Data { path, watch } => keeper.data(path, *watch).map(Reply::Data),
-            Self::Stat { path } => keeper.stat(path).map(Reply::Stat),
+            Self::Data { path, watch } => keeper
+                .data(path, *watch)
+                .map(|(data, stat)| Reply::Data(data, stat)),
+            Self::Set {
+                path,
+                data,
+                version,
+            } => keeper
+                .set(path, data, *version)
+                .map(|stat| Reply::Stat(Some(stat))),
+            Self::Stat { path, watch } => keeper.stat(path, *watch).map(Reply::Stat),
             Self::Unwatch { path, kind } => keeper.unwatch(path, *kind).map(|()| Reply::Done),
             Self::MakeRoot => keeper.make_root().map(|()| Reply::Done),
         }

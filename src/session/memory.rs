@@ -42,6 +42,15 @@ struct Node {
     creates: i32,
 }
 
+impl Node {
+    fn check(&self, version: Option<i32>) -> Answer<()> {
+        match version {
+            Some(version) if version != self.stat.version => Err(KeeperError::BadVersion),
+            _ => Ok(()),
+        }
+    }
+}
+
 /// What happens to the next request of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -102,7 +111,7 @@ impl Ensemble {
         let mut children = tree.children(folder).unwrap_or_default();
         children.sort_by_key(|name| name[name.len() - 10..].to_owned());
         if let [_, .., last] = children.as_slice() {
-            let removed = tree.delete(&format!("{folder}/{last}"));
+            let removed = tree.delete(&format!("{folder}/{last}"), None);
             removed.expect("listed under the same lock");
         }
     }
@@ -158,8 +167,12 @@ impl Tree {
             czxid: self.zxid,
             ephemeral_owner: match mode {
                 NodeMode::Persistent => 0,
-                NodeMode::EphemeralSequential => owner,
+                NodeMode::Ephemeral | NodeMode::EphemeralSequential => owner,
             },
+            version: 0,
+            child_changes: 0,
+            children: 0,
+            data_bytes: i32::try_from(data.len()).expect("test data is small"),
         };
         let node = Node {
             data: data.to_vec(),
@@ -168,14 +181,26 @@ impl Tree {
         };
         self.nodes.insert(path.clone(), node);
         let parent = split(&path).0.to_owned();
+        self.fire(WatchKind::Data, &path, WatchEvent::Created);
         self.fire(WatchKind::Children, &parent, WatchEvent::ChildrenChanged);
         Ok(path)
     }
 
-    fn delete(&mut self, path: &str) -> Answer<()> {
-        if !self.nodes.contains_key(path) {
-            return Err(KeeperError::NoNode);
-        }
+    fn set(&mut self, path: &str, data: &[u8], version: Option<i32>) -> Answer<NodeStat> {
+        let node = self.nodes.get_mut(path).ok_or(KeeperError::NoNode)?;
+        node.check(version)?;
+        node.data = data.to_vec();
+        node.stat.version += 1;
+        node.stat.data_bytes = i32::try_from(data.len()).expect("test data is small");
+        let stat = node.stat;
+        self.zxid += 1;
+        self.fire(WatchKind::Data, path, WatchEvent::DataChanged);
+        Ok(stat)
+    }
+
+    fn delete(&mut self, path: &str, version: Option<i32>) -> Answer<()> {
+        let node = self.nodes.get(path).ok_or(KeeperError::NoNode)?;
+        node.check(version)?;
         if !self.children(path)?.is_empty() {
             return Err(KeeperError::NotEmpty);
         }
@@ -221,7 +246,7 @@ impl Tree {
             .map(|(path, _)| path.clone())
             .collect();
         for path in owned {
-            self.delete(&path)
+            self.delete(&path, None)
                 .expect("no children, and the lock is held");
         }
     }
@@ -340,8 +365,8 @@ impl Keeper for MemoryKeeper {
             .request(|tree, session_id| tree.create(path, data, mode, session_id))
     }
 
-    fn delete(&self, path: &str) -> Answer<()> {
-        self.0.request(|tree, _| tree.delete(path))
+    fn delete(&self, path: &str, version: Option<i32>) -> Answer<()> {
+        self.0.request(|tree, _| tree.delete(path, version))
     }
 
     fn children(&self, path: &str, watch: bool) -> Answer<Vec<String>> {
@@ -354,10 +379,10 @@ impl Keeper for MemoryKeeper {
         })
     }
 
-    fn data(&self, path: &str, watch: bool) -> Answer<Vec<u8>> {
+    fn data(&self, path: &str, watch: bool) -> Answer<(Vec<u8>, NodeStat)> {
         self.0.request(|tree, session_id| {
             let node = tree.nodes.get(path).ok_or(KeeperError::NoNode)?;
-            let answer = node.data.clone();
+            let answer = (node.data.clone(), node.stat);
             if watch {
                 tree.watch(WatchKind::Data, path, session_id);
             }
@@ -365,9 +390,17 @@ impl Keeper for MemoryKeeper {
         })
     }
 
-    fn stat(&self, path: &str) -> Answer<Option<NodeStat>> {
-        self.0
-            .request(|tree, _| Ok(tree.nodes.get(path).map(|node| node.stat)))
+    fn set(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<NodeStat> {
+        self.0.request(|tree, _| tree.set(path, data, version))
+    }
+
+    fn stat(&self, path: &str, watch: bool) -> Answer<Option<NodeStat>> {
+        self.0.request(|tree, session_id| {
+            if watch {
+                tree.watch(WatchKind::Data, path, session_id);
+            }
+            Ok(tree.nodes.get(path).map(|node| node.stat))
+        })
     }
 
     fn make_root(&self) -> Answer<()> {

@@ -17,6 +17,8 @@ pub(crate) mod keeper;
 pub(crate) mod memory;
 mod monitor;
 mod orphans;
+mod patrol;
+mod refusal;
 mod standing;
 mod waiter;
 pub(crate) mod watches;
@@ -30,12 +32,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, TrySendError};
 
-pub(crate) use self::call::CallError;
-use self::keeper::{Keeper, Reply, Request, WatchEvent};
+pub(crate) use self::call::{CallError, Step};
+use self::keeper::{Keeper, WatchEvent};
 use self::monitor::Monitor;
 pub(crate) use self::monitor::Timed;
 use self::orphans::Orphans;
-pub(crate) use self::orphans::{Orphan, find_created};
+pub(crate) use self::orphans::{Orphan, Proof, find_created, find_plain};
 pub(crate) use self::standing::Contact;
 use self::standing::{NoContact, Opened, Standing};
 pub(crate) use self::waiter::Waiter;
@@ -85,6 +87,8 @@ struct State {
     waiters: BTreeMap<u64, Arc<Signal>>,
     /// Tenures of the standing epoch.
     tenures: BTreeMap<u64, Weak<Tenure>>,
+    /// A timer runs that will look at them; see [`patrol`].
+    patrolling: bool,
     locks: BTreeMap<u64, Weak<dyn LocalLock>>,
     subscribers: Vec<Sender<ConnectionEvent>>,
     trouble: Trouble,
@@ -114,6 +118,7 @@ impl Session {
                 next_key: 0,
                 waiters: BTreeMap::new(),
                 tenures: BTreeMap::new(),
+                patrolling: false,
                 locks: BTreeMap::new(),
                 subscribers: Vec::new(),
                 trouble: Trouble::default(),
@@ -290,43 +295,9 @@ impl Session {
         if to_verify {
             let session = Arc::clone(self);
             self.workers
-                .submit(Box::new(move || session.verify_tenures(&contact)));
+                .submit(Box::new(move || session.verify_tenures()));
         }
         self.sweep_orphans();
-    }
-
-    /// After a reconnect: is each tenure's node still there? The watches that would have told are
-    /// gone with the old connection.
-    fn verify_tenures(self: &Arc<Self>, contact: &Contact) {
-        let tenures: Vec<_> = {
-            let state = self.state.lock();
-            state.tenures.values().filter_map(Weak::upgrade).collect()
-        };
-        for tenure in tenures {
-            let path = tenure.node().to_owned();
-            match self.call(&Request::Stat { path }) {
-                Ok((Reply::Stat(Some(stat)), seen))
-                    if stat.ephemeral_owner == tenure.epoch().session_id() =>
-                {
-                    tenure.proven_on(seen.connection);
-                }
-                Ok(_) => {
-                    log::warn!(
-                        "{}: somebody removed our node; the lock is lost",
-                        tenure.node()
-                    );
-                    tenure.lose(LossReason::Removed);
-                }
-                // The connection is gone again; the next one verifies.
-                Err(CallError::NotSent(_) | CallError::Unknown(_)) => return,
-                Err(error) => log::warn!(
-                    "{}: cannot verify our node after the reconnect of {} ({error:?}); \
-                     the lock stays suspect",
-                    tenure.node(),
-                    contact.connection
-                ),
-            }
-        }
     }
 
     // ---- what the layers above register ----
@@ -334,16 +305,26 @@ impl Session {
     /// Adds a tenure that must hear of a loss, and be verified after a reconnect. `None` when the
     /// connection that it was proven on does not stand any more: the verification after the
     /// reconnect could have missed it.
-    pub(crate) fn add_tenure(&self, tenure: &Arc<Tenure>, proven_on: u64) -> Option<u64> {
+    pub(crate) fn add_tenure(
+        self: &Arc<Self>,
+        tenure: &Arc<Tenure>,
+        proven_on: u64,
+    ) -> Option<u64> {
         let mut state = self.state.lock();
         let contact = state.standing.contact().ok()?;
         let stands =
             contact.connection == proven_on && contact.epoch.number() == tenure.epoch().number();
-        stands.then(|| {
-            let key = state.key();
-            state.tenures.insert(key, Arc::downgrade(tenure));
-            key
-        })
+        if !stands {
+            return None;
+        }
+        let key = state.key();
+        state.tenures.insert(key, Arc::downgrade(tenure));
+        let patrol = !std::mem::replace(&mut state.patrolling, true);
+        drop(state);
+        if patrol {
+            self.patrol_later();
+        }
+        Some(key)
     }
 
     pub(crate) fn remove_tenure(&self, key: u64) {

@@ -13,7 +13,7 @@ use crate::tenure::LossReason;
 /// Something to be called at a time.
 pub(crate) trait Timed: Send + Sync {
     /// Called on a worker thread.
-    fn time_is_up(&self);
+    fn time_is_up(self: Arc<Self>);
 }
 
 #[derive(Default)]

@@ -23,8 +23,19 @@ pub(crate) enum Orphan {
     /// What a create may have made: a child of `folder` whose name begins with `prefix`, which
     /// holds the GUID of that one create.
     Created { folder: String, prefix: String },
+    /// A node of ours whose name is not: others use the same.
+    Plain { path: String, proof: Proof },
     /// A watch on the server.
     Watch { path: String, kind: WatchKind },
+}
+
+/// By what a node of ours is told from others of the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// Its data, which holds a GUID.
+    Data(Arc<[u8]>),
+    /// The transaction that created it.
+    Made(i64),
 }
 
 impl Orphan {
@@ -124,13 +135,18 @@ impl Session {
                     None => Ok(()),
                 }
             }
+            Orphan::Plain { path, proof } => {
+                if find_plain(|request| self.call(&request), path, proof, epoch)? {
+                    self.remove_node(path)?;
+                }
+                Ok(())
+            }
             Orphan::Watch { path, kind } => self.remove_watch(path, *kind),
         }
     }
 
     fn remove_node(self: &Arc<Self>, path: &str) -> Result<(), CallError> {
-        let path = path.to_owned();
-        match self.call(&Request::Delete { path }) {
+        match self.call(&Request::delete(path)) {
             Ok(_) | Err(CallError::Refused(KeeperError::NoNode)) => Ok(()),
             Err(error) => Err(error),
         }
@@ -172,11 +188,7 @@ pub(crate) fn find_created(
     prefix: &str,
     epoch: &Epoch,
 ) -> Result<Option<String>, CallError> {
-    let path = format!("{folder}/{prefix}flush");
-    match call(Request::Delete { path }) {
-        Ok(_) | Err(CallError::Refused(KeeperError::NoNode)) => {}
-        Err(error) => return Err(error),
-    }
+    flush(&mut call, &format!("{folder}/{prefix}flush"))?;
     let request = Request::Children {
         path: folder.to_owned(),
         watch: false,
@@ -187,12 +199,55 @@ pub(crate) fn find_created(
         Err(error) => return Err(error),
     };
     for name in children.into_iter().filter(|name| name.starts_with(prefix)) {
-        let path = format!("{folder}/{name}");
-        if let (Reply::Stat(Some(stat)), _) = call(Request::Stat { path })?
+        let request = Request::stat(format!("{folder}/{name}"));
+        if let (Reply::Stat(Some(stat)), _) = call(request)?
             && stat.ephemeral_owner == epoch.session_id()
         {
             return Ok(Some(name));
         }
     }
     Ok(None)
+}
+
+/// Looks whether the node at `path` is the one that was created in the session of `epoch` and is
+/// known by `proof`, though others create nodes of the same name.
+///
+/// The write that comes first does more here than in [`find_created`]: an earlier delete of ours
+/// may still be on its way through the server that we were connected to before. Once a write on
+/// this connection is answered, that delete is done or will never be. Without it: we see our node,
+/// the old delete is done, somebody else creates the node anew, and we delete it.
+pub(crate) fn find_plain(
+    mut call: impl FnMut(Request) -> Result<(Reply, Contact), CallError>,
+    path: &str,
+    proof: &Proof,
+    epoch: &Epoch,
+) -> Result<bool, CallError> {
+    flush(&mut call, &format!("{path}/flush"))?;
+    let request = Request::Data {
+        path: path.to_owned(),
+        watch: false,
+    };
+    match call(request) {
+        Ok((Reply::Data(found, stat), _)) => {
+            let known = match proof {
+                Proof::Data(data) => found[..] == data[..],
+                Proof::Made(czxid) => stat.czxid == *czxid,
+            };
+            Ok(known && stat.ephemeral_owner == epoch.session_id())
+        }
+        Ok(_) | Err(CallError::Refused(KeeperError::NoNode)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a write that changes nothing: once it is answered, this connection's server has seen
+/// everything that was committed before. `path` must not exist.
+fn flush(
+    call: &mut impl FnMut(Request) -> Result<(Reply, Contact), CallError>,
+    path: &str,
+) -> Result<(), CallError> {
+    match call(Request::delete(path)) {
+        Ok(_) | Err(CallError::Refused(KeeperError::NoNode)) => Ok(()),
+        Err(error) => Err(error),
+    }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::call::CallError;
+use super::call::{CallError, Step};
 use super::keeper::{Reply, Request};
 use super::standing::{Contact, NoContact};
 use super::{Session, sync};
@@ -81,6 +81,27 @@ impl<'a> Waiter<'a> {
                 )));
             }
             self.sleep(give_up)?;
+        }
+    }
+
+    /// Takes steps until one comes to something, over broken connections and lost sessions. A step
+    /// is told the connection that stands when it begins; it is about `path`.
+    pub(crate) fn persist<T>(
+        &self,
+        path: &str,
+        mut step: impl FnMut(&Contact) -> Step<Option<T>>,
+    ) -> Result<T> {
+        let mut failed_on = 0;
+        loop {
+            let contact = self.contact(failed_on)?;
+            match step(&contact) {
+                Ok(Some(result)) => return Ok(result),
+                Ok(None) => {}
+                Err(error) => {
+                    error.bearable(self.session.target(), path)?;
+                    failed_on = contact.connection;
+                }
+            }
         }
     }
 

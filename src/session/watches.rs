@@ -17,7 +17,7 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 /// Something that wants to know, at once and without blocking, that its watch has fired.
 pub(crate) trait Disturbed: Send + Sync {
     /// Called on the event thread: may only signal.
-    fn disturbed(&self);
+    fn disturbed(self: Arc<Self>);
 }
 
 /// Whom a [`Notice`] wakes.
@@ -26,12 +26,15 @@ pub(crate) enum Wake {
     Lock(Weak<dyn Disturbed>),
 }
 
+const DELETED: u64 = 1;
+const CREATED: u64 = 2;
+
 /// One interest in one watch, and what came of it.
 pub(crate) struct Notice {
     /// When the first event came, on the clock of [`Watches::clock`]; 0 while none has.
     fired_at: AtomicU64,
-    /// Whether that first event was the deletion of the watched node.
-    deleted: AtomicU64,
+    /// What that first event was: [`DELETED`], [`CREATED`], or 0 for anything else.
+    first: AtomicU64,
     wake: Mutex<Option<Wake>>,
 }
 
@@ -39,7 +42,7 @@ impl Notice {
     pub(crate) fn new(wake: Option<Wake>) -> Arc<Self> {
         Arc::new(Self {
             fired_at: AtomicU64::new(0),
-            deleted: AtomicU64::new(0),
+            first: AtomicU64::new(0),
             wake: Mutex::new(wake),
         })
     }
@@ -50,7 +53,12 @@ impl Notice {
 
     /// Whether the first event said that the watched node is gone.
     pub(crate) fn says_deleted(&self) -> bool {
-        self.has_fired() && self.deleted.load(Ordering::Relaxed) != 0
+        self.has_fired() && self.first.load(Ordering::Relaxed) == DELETED
+    }
+
+    /// Whether the first event said that the watched node, which was missing, is there.
+    pub(crate) fn says_created(&self) -> bool {
+        self.has_fired() && self.first.load(Ordering::Relaxed) == CREATED
     }
 
     /// Whether this fired, and `other` did not fire before it.
@@ -71,13 +79,22 @@ impl Notice {
         }
     }
 
+    /// From now on wakes nobody.
+    pub(crate) fn mute(&self) {
+        *self.wake.lock() = None;
+    }
+
     fn fire(&self, event: WatchEvent, at: u64) {
         // Under the lock, so that of two first events (the event thread's and a removal's) one
         // writes both fields; `fired_at` last, because it is read without the lock.
         let wake = self.wake.lock();
         if !self.has_fired() {
-            let deleted = u64::from(event == WatchEvent::Deleted);
-            self.deleted.store(deleted, Ordering::Relaxed);
+            let first = match event {
+                WatchEvent::Deleted => DELETED,
+                WatchEvent::Created => CREATED,
+                _ => 0,
+            };
+            self.first.store(first, Ordering::Relaxed);
             self.fired_at.store(at, Ordering::Release);
         }
         Self::notify(wake.as_ref());
@@ -147,12 +164,12 @@ impl WatchGuard {
         !self.notice.has_fired() && self.was_armed_on(self.session.connection())
     }
 
-    pub(crate) fn notice(&self) -> &Notice {
+    pub(crate) fn notice(&self) -> &Arc<Notice> {
         &self.notice
     }
 
-    /// The watch has surely fired on the server since it was left, though the event may not be
-    /// here yet.
+    /// The watch has surely fired on the server since it was left, or will by what is on its way
+    /// to it.
     pub(crate) fn forget(self) {
         let arming = self.arming.load(Ordering::Relaxed);
         self.session.watches.gone(&self.path, self.kind, arming);
@@ -255,7 +272,7 @@ impl Watches {
     pub(crate) fn fire(&self, path: &str, event: WatchEvent) {
         let kinds: &[WatchKind] = match event {
             WatchEvent::Deleted => &[WatchKind::Data, WatchKind::Children],
-            WatchEvent::DataChanged => &[WatchKind::Data],
+            WatchEvent::Created | WatchEvent::DataChanged => &[WatchKind::Data],
             WatchEvent::ChildrenChanged => &[WatchKind::Children],
             WatchEvent::Removed => return,
         };

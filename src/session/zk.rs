@@ -88,6 +88,7 @@ impl Keeper for ZkKeeper {
     fn create(&self, path: &str, data: &[u8], mode: NodeMode) -> Answer<String> {
         let mode = match mode {
             NodeMode::Persistent => CreateMode::Persistent,
+            NodeMode::Ephemeral => CreateMode::Ephemeral,
             NodeMode::EphemeralSequential => CreateMode::EphemeralSequential,
         };
         let path =
@@ -96,20 +97,28 @@ impl Keeper for ZkKeeper {
         Ok(path[self.chroot.len()..].to_owned())
     }
 
-    fn delete(&self, path: &str) -> Answer<()> {
-        Ok(self.handle()?.delete(&self.full(path), None)?)
+    fn delete(&self, path: &str, version: Option<i32>) -> Answer<()> {
+        Ok(self.handle()?.delete(&self.full(path), version)?)
     }
 
     fn children(&self, path: &str, watch: bool) -> Answer<Vec<String>> {
         Ok(self.handle()?.get_children(&self.full(path), watch)?)
     }
 
-    fn data(&self, path: &str, watch: bool) -> Answer<Vec<u8>> {
-        Ok(self.handle()?.get_data(&self.full(path), watch)?.0)
+    fn data(&self, path: &str, watch: bool) -> Answer<(Vec<u8>, NodeStat)> {
+        let (data, stat) = self.handle()?.get_data(&self.full(path), watch)?;
+        Ok((data, NodeStat::from(&stat)))
     }
 
-    fn stat(&self, path: &str) -> Answer<Option<NodeStat>> {
-        let stat = self.handle()?.exists(&self.full(path), false)?;
+    fn set(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<NodeStat> {
+        let stat = self
+            .handle()?
+            .set_data(&self.full(path), data.to_vec(), version)?;
+        Ok(NodeStat::from(&stat))
+    }
+
+    fn stat(&self, path: &str, watch: bool) -> Answer<Option<NodeStat>> {
+        let stat = self.handle()?.exists(&self.full(path), watch)?;
         Ok(stat.as_ref().map(NodeStat::from))
     }
 
@@ -183,6 +192,7 @@ impl Watcher for Events {
             return;
         };
         let event = match event.event_type {
+            WatchedEventType::NodeCreated => WatchEvent::Created,
             WatchedEventType::NodeDeleted => WatchEvent::Deleted,
             WatchedEventType::NodeDataChanged => WatchEvent::DataChanged,
             WatchedEventType::NodeChildrenChanged => WatchEvent::ChildrenChanged,
@@ -220,6 +230,10 @@ impl From<&Stat> for NodeStat {
         Self {
             czxid: stat.czxid,
             ephemeral_owner: stat.ephemeral_owner,
+            version: stat.version,
+            child_changes: stat.cversion,
+            children: stat.num_children,
+            data_bytes: stat.data_length,
         }
     }
 }
@@ -241,6 +255,7 @@ impl From<ZkError> for KeeperError {
             ZkError::AuthFailed => Self::AuthFailed,
             ZkError::InvalidACL => Self::InvalidAcl,
             ZkError::BadArguments => Self::BadArguments,
+            ZkError::BadVersion => Self::BadVersion,
             ZkError::NoWatcher => Self::NoWatch,
             error => Self::Other(error.to_string()),
         }

@@ -1,15 +1,21 @@
-//! A tenure: the time in which this process owns the head contender of a lock.
+//! A tenure: the time in which this process owns what a recipe gives: the head of a queue, a
+//! reader's place, leases.
+
+mod own_nodes;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use crossbeam_channel::{Receiver, Sender};
+use crossbeam_channel::Receiver;
 
+use self::own_nodes::OwnNodes;
+pub(crate) use self::own_nodes::{REVOKE, Recalled};
+use crate::announcement::Announcement;
 use crate::error::{Error, Result};
 use crate::fencing::FencingToken;
 use crate::link::Epoch;
-use crate::session::keeper::{Reply, Request};
+use crate::session::keeper::{NodeStat, Reply, Request};
 use crate::session::{CallError, Session};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{self, Mutex};
@@ -50,42 +56,61 @@ impl fmt::Display for LossReason {
     }
 }
 
-/// Our node at the head of a lock's queue.
+/// Our nodes, as long as they give us what we hold. Mostly one; several for several leases.
 pub(crate) struct Tenure {
     session: Arc<Session>,
     epoch: Arc<Epoch>,
-    /// The path of our node.
-    node: String,
-    /// The connection on which our node was last seen at the head.
+    /// The paths of our nodes, in the order of their creation. Never empty.
+    nodes: Vec<String>,
+    begun: Instant,
+    /// The connection on which our nodes were last seen to give us what we hold.
     proven_on: AtomicU64,
     lost: AtomicBool,
-    /// Dropped on loss, after the reason was sent: the receiver is then ready for ever.
-    tell: Mutex<Option<Sender<LossReason>>>,
-    told: Receiver<LossReason>,
+    loss: Announcement<LossReason>,
+    /// Those who hold several tenures as one, and hear of the loss of any.
+    unions: Mutex<Vec<Arc<Announcement<LossReason>>>>,
+    own_nodes: OwnNodes,
     token: OnceLock<FencingToken>,
+    is_sole: bool,
     /// In the session's list of those who must hear of a loss.
     key: OnceLock<u64>,
 }
 
+/// What a tenure begins with.
+pub(crate) struct Founding {
+    pub(crate) epoch: Arc<Epoch>,
+    pub(crate) nodes: Vec<String>,
+    /// The connection on which they were seen to hold.
+    pub(crate) proven_on: u64,
+    /// If it is known, or is another's: a downgraded writer keeps its token.
+    pub(crate) token: Option<FencingToken>,
+    /// Others make nodes of the same name; the token tells them apart.
+    pub(crate) is_sole: bool,
+}
+
 impl Tenure {
-    /// A tenure whose node was seen at the head on connection `proven_on`. `None` when that
+    /// A tenure whose nodes were seen to hold on connection `proven_on`. `None` when that
     /// connection does not stand any more: then it proves nothing, and must be looked at again.
-    pub(crate) fn begin(
-        session: &Arc<Session>,
-        epoch: &Arc<Epoch>,
-        node: String,
-        proven_on: u64,
-    ) -> Option<Arc<Self>> {
-        let (tell, told) = crossbeam_channel::bounded(1);
+    pub(crate) fn begin(session: &Arc<Session>, founding: Founding) -> Option<Arc<Self>> {
+        let Founding {
+            epoch,
+            nodes,
+            proven_on,
+            token,
+            is_sole,
+        } = founding;
         let tenure = Arc::new(Self {
             session: Arc::clone(session),
-            epoch: Arc::clone(epoch),
-            node,
+            epoch,
+            nodes,
+            begun: sync::now(),
             proven_on: AtomicU64::new(proven_on),
             lost: AtomicBool::new(false),
-            tell: Mutex::new(Some(tell)),
-            told,
-            token: OnceLock::new(),
+            loss: Announcement::new(),
+            unions: Mutex::new(Vec::new()),
+            own_nodes: OwnNodes::default(),
+            token: token.map(OnceLock::from).unwrap_or_default(),
+            is_sole,
             key: OnceLock::new(),
         });
         let key = session.add_tenure(&tenure, proven_on)?;
@@ -93,12 +118,21 @@ impl Tenure {
         Some(tenure)
     }
 
+    /// Our node; the first of them.
     pub(crate) fn node(&self) -> &str {
-        &self.node
+        &self.nodes[0]
+    }
+
+    pub(crate) fn nodes(&self) -> &[String] {
+        &self.nodes
     }
 
     pub(crate) fn epoch(&self) -> &Arc<Epoch> {
         &self.epoch
+    }
+
+    pub(crate) fn begun(&self) -> Instant {
+        self.begun
     }
 
     #[inline]
@@ -122,34 +156,54 @@ impl Tenure {
         self.state(now) == LockState::Held
     }
 
-    /// The node was seen at the head again.
-    pub(crate) fn proven_on(&self, connection: u64) {
+    /// Our nodes were seen to stand again.
+    pub(crate) fn prove(&self, connection: u64) {
         self.proven_on.store(connection, Ordering::Release);
     }
 
-    /// The lock is not ours any more. Final; the first reason is the one that is told.
+    /// What we hold is not ours any more. Final; the first reason is the one that is told.
     #[cold]
     pub(crate) fn lose(&self, reason: LossReason) {
         if self.lost.swap(true, Ordering::AcqRel) {
             return;
         }
-        if let Some(tell) = self.tell.lock().take() {
-            // The channel has room for one, and this is the one.
-            let _ = tell.try_send(reason);
+        self.loss.tell(reason);
+        for union in self.unions.lock().drain(..) {
+            union.tell(reason);
         }
     }
 
     pub(crate) fn told(&self) -> &Receiver<LossReason> {
-        &self.told
+        self.loss.told()
+    }
+
+    /// Has the loss told to `union`, too.
+    pub(crate) fn tell_also(&self, union: &Arc<Announcement<LossReason>>) {
+        self.unions.lock().push(Arc::clone(union));
+        // `lose` tells first and then empties the list, so one of the two finds the other.
+        if let Some(reason) = self.loss.said() {
+            union.tell(reason);
+        }
+    }
+
+    /// The token, if nobody needs to be asked for it.
+    pub(crate) fn known_token(&self) -> Option<FencingToken> {
+        self.token.get().copied()
     }
 
     /// What the loss of this tenure is as an error.
     pub(crate) fn loss(&self) -> Error {
         if self.epoch.lease().alive(sync::now()) {
-            Error::removed(&self.node)
+            Error::removed(self.node())
         } else {
-            Error::session_lost().context(&self.node)
+            Error::session_lost().context(self.node())
         }
+    }
+
+    /// Whether `stat` is that of a node of ours.
+    fn is_own(&self, stat: &NodeStat) -> bool {
+        stat.ephemeral_owner == self.epoch.session_id()
+            && (!self.is_sole || FencingToken::of(stat).ok() == self.known_token())
     }
 
     /// The transaction that created our node: asks ZooKeeper once.
@@ -158,24 +212,22 @@ impl Tenure {
             return Ok(*token);
         }
         self.session.fork().refuse_child()?;
-        let path = self.node.clone();
-        match self.session.call(&Request::Stat { path }) {
-            Ok((Reply::Stat(Some(stat)), _)) if stat.ephemeral_owner == self.epoch.session_id() => {
-                let czxid = u64::try_from(stat.czxid)
-                    .map_err(|_| Error::refused("a negative transaction number"))?;
-                Ok(*self.token.get_or_init(|| FencingToken(czxid)))
+        match self.session.call(&Request::stat(self.node())) {
+            Ok((Reply::Stat(Some(stat)), _)) if self.is_own(&stat) => {
+                let token = FencingToken::of(&stat)?;
+                Ok(*self.token.get_or_init(|| token))
             }
             Ok(_) => {
                 self.lose(LossReason::Removed);
                 Err(self.loss())
             }
-            Err(CallError::Refused(error)) => Err(Error::refused(&self.node).source(error)),
+            Err(CallError::Refused(error)) => Err(Error::refused(self.node()).source(error)),
             Err(CallError::Left(error)) => Err(error),
             Err(CallError::NotSent(_) | CallError::Unknown(_)) => {
                 if self.state(sync::now()) == LockState::Lost {
                     return Err(self.loss());
                 }
-                Err(Error::connection_loss(&self.node))
+                Err(Error::connection_loss(self.node()))
             }
         }
     }
@@ -192,7 +244,7 @@ impl Drop for Tenure {
 impl fmt::Debug for Tenure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tenure")
-            .field("node", &self.node)
+            .field("nodes", &self.nodes)
             .field("lost", &self.lost.load(Ordering::Relaxed))
             .finish_non_exhaustive()
     }

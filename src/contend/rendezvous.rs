@@ -1,0 +1,256 @@
+//! Where so many members meet: all go in together, and out together.
+//!
+//! Each member has a node in the folder; beside them stands `ready`, made by whoever finds that
+//! all are there. A member goes on when `ready` is *younger than its own node*: then it was counted
+//! among those who were there. A count alone would not do, as the fast ones may have left before
+//! the slow ones look; and an older `ready` is that of members who have not all left yet, or of
+//! members who all died, and is then removed by the first of those who wait.
+
+use std::sync::Arc;
+
+use super::Contest;
+use super::enter::make_node;
+use super::place::{Claim, Place};
+use super::wait::sleep_until_any_fired;
+use crate::error::Result;
+use crate::path::split;
+use crate::session::keeper::{KeeperError, NodeStat, Reply, Request, WatchKind};
+use crate::session::watches::Wake;
+use crate::session::{CallError, Contact, Step, Waiter, WatchGuard};
+use crate::tenure::{Founding, Tenure};
+
+/// The name of the node that says that all are there.
+const READY: &str = "ready";
+
+/// A member that is inside.
+pub(crate) struct Member {
+    pub(crate) tenure: Arc<Tenure>,
+    /// The names of those who were in the folder when we went in, ours among them: with whom we
+    /// go out. Who has left by then is not waited for, nor is who comes later.
+    met: Vec<String>,
+    /// The transaction that made our `ready`.
+    ready: Option<i64>,
+}
+
+impl Contest {
+    /// Enters, and waits until `members` are there.
+    pub(crate) fn meet(
+        &self,
+        place: &mut Place,
+        waiter: &Waiter<'_>,
+        claim: &Claim<'_>,
+        members: usize,
+    ) -> Result<Member> {
+        // Our node's own transaction, asked for once for each node.
+        let mut own: Option<(String, i64)> = None;
+        self.persist(place, waiter, |place| {
+            self.enter(place, waiter, claim)?;
+            let node = place.queued().0[0].clone();
+            let czxid = match &own {
+                Some((known, czxid)) if *known == node => *czxid,
+                _ => {
+                    let (Reply::Stat(Some(stat)), _) = waiter.call(Request::stat(&*node))? else {
+                        self.gone(place);
+                        return Ok(None);
+                    };
+                    own = Some((node.clone(), stat.czxid));
+                    stat.czxid
+                }
+            };
+            // Both watches are left before the count, so nothing that happens after it is missed.
+            let ready_path = self.folder.child(READY);
+            let ready_watch = self.watch_for(&ready_path, WatchKind::Data, waiter);
+            let (ready, contact) = stat_of(waiter.call(Request::Stat {
+                path: ready_path.clone(),
+                watch: true,
+            })?);
+            ready_watch.armed(contact.connection);
+            let mut folder = None;
+            let Some((children, listed)) = self.list_for(place, waiter, &mut folder, true)? else {
+                return Ok(None);
+            };
+            let met: Vec<_> = self.members(&children).map(str::to_owned).collect();
+            if !met.iter().any(|name| name == split(&node).1) {
+                self.gone(place);
+                return Ok(None);
+            }
+            match ready {
+                Some(ready) if ready.czxid > czxid => {
+                    return Ok(self.go_in(place, met, Some(ready.czxid), &listed));
+                }
+                Some(ready) => {
+                    if self.is_left_over(&ready, czxid, &met, waiter)? {
+                        remove_exactly(&ready_path, &ready, |request| waiter.call(request))?;
+                        return Ok(None);
+                    }
+                }
+                None if met.len() >= members => {
+                    let data = Arc::clone(&claim.data);
+                    make_node(&ready_path, &data, |request| waiter.call(request))?;
+                    // The next look sees it, and that it is younger than we.
+                    return Ok(None);
+                }
+                None => {
+                    if let Some(reporter) = claim.reporter {
+                        reporter.report(0, members - met.len());
+                    }
+                }
+            }
+            let folder = folder.as_ref().expect("armed with the list");
+            let notices = [ready_watch.notice(), folder.notice()];
+            sleep_until_any_fired(&notices, waiter, &contact)?;
+            // It was made after our node, and we were counted; kazoo's members remove it as soon
+            // as one of them leaves.
+            if ready.is_none() && ready_watch.notice().says_created() {
+                return Ok(self.go_in(place, met, None, &contact));
+            }
+            Ok(None)
+        })
+    }
+
+    fn go_in(
+        &self,
+        place: &mut Place,
+        met: Vec<String>,
+        ready: Option<i64>,
+        contact: &Contact,
+    ) -> Option<Member> {
+        let (nodes, epoch) = place.queued();
+        let founding = Founding {
+            epoch: Arc::clone(epoch),
+            nodes: nodes.to_vec(),
+            proven_on: contact.connection,
+            token: None,
+            is_sole: false,
+        };
+        let tenure = Tenure::begin(&self.session, founding)?;
+        *place = Place::Nowhere;
+        log::debug!("{}: entered, {} are there", tenure.node(), met.len());
+        Some(Member { tenure, met, ready })
+    }
+
+    /// Whether a `ready` that is older than our node belongs to nobody any more, and it is up to
+    /// us, the oldest of those who are there, to remove it.
+    fn is_left_over(
+        &self,
+        ready: &NodeStat,
+        own: i64,
+        met: &[String],
+        waiter: &Waiter<'_>,
+    ) -> Step<bool> {
+        for name in met {
+            let (stat, _) = stat_of(waiter.call(Request::stat(self.folder.child(name)))?);
+            // Who is older than `ready` is inside still; who is older than we are does it.
+            if stat.is_some_and(|stat| stat.czxid < ready.czxid || stat.czxid < own) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Leaves, and waits until all have left with whom we entered.
+    ///
+    /// The first by name stays until the others have gone, and takes `ready` with it: so `ready`
+    /// stands for as long as one of them may still have to see it, and is gone before anybody can
+    /// enter again. All others go at once.
+    pub(crate) fn part(&self, member: &Member, waiter: &Waiter<'_>) -> Result<()> {
+        let (_, own) = split(member.tenure.node());
+        let stays = member.met.iter().all(|name| own <= name.as_str());
+        if !stays {
+            self.leave(&member.tenure, super::News::Unknown(None))?;
+        }
+        let others: Vec<_> = member.met.iter().filter(|name| *name != own).collect();
+        let mut place = Place::Nowhere;
+        self.persist(&mut place, waiter, |place| {
+            let mut folder = None;
+            let Some((children, contact)) = self.list_for(place, waiter, &mut folder, true)? else {
+                return Ok(Some(()));
+            };
+            if !children.iter().any(|child| others.contains(&child)) {
+                return Ok(Some(()));
+            }
+            let folder = folder.as_ref().expect("armed with the list");
+            sleep_until_any_fired(&[folder.notice()], waiter, &contact)?;
+            Ok(None)
+        })?;
+        self.clear_ready(member)?;
+        if stays {
+            self.leave(&member.tenure, super::News::Unknown(None))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the `ready` that let us in, if it is still there.
+    fn clear_ready(&self, member: &Member) -> Result<()> {
+        let Some(czxid) = member.ready else {
+            return Ok(());
+        };
+        let path = self.folder.child(READY);
+        let clear = || {
+            let (stat, _) = stat_of(self.session.call(&Request::stat(&*path))?);
+            match stat {
+                Some(stat) if stat.czxid == czxid => {
+                    remove_exactly(&path, &stat, |request| self.session.call(&request))
+                }
+                _ => Ok(()),
+            }
+        };
+        clear().map_err(|error| self.failure(error))
+    }
+
+    fn members<'a>(&self, children: &'a [String]) -> impl Iterator<Item = &'a str> {
+        let names = children.iter().map(String::as_str);
+        names.filter(|name| self.grammar.parse(name).is_some())
+    }
+
+    fn watch_for(&self, path: &str, kind: WatchKind, waiter: &Waiter<'_>) -> WatchGuard {
+        let wake = Wake::Signal(Arc::clone(waiter.signal()));
+        WatchGuard::new(&self.session, path, kind, Some(wake))
+    }
+}
+
+fn stat_of((reply, contact): (Reply, Contact)) -> (Option<NodeStat>, Contact) {
+    match reply {
+        Reply::Stat(stat) => (stat, contact),
+        _ => unreachable!("a stat is answered with a stat"),
+    }
+}
+
+/// Deletes a node, but not one that was made in its place meanwhile.
+///
+/// A delete can be made to depend on the data's version, which is 0 for the old node and for a new
+/// one alike. So the data is set first, whose answer tells which node it was; the version that this
+/// node has now is one that no other has.
+fn remove_exactly(
+    path: &str,
+    node: &NodeStat,
+    mut call: impl FnMut(Request) -> Step<(Reply, Contact)>,
+) -> Step<()> {
+    let set = call(Request::Set {
+        path: path.to_owned(),
+        data: Arc::from([]),
+        version: Some(node.version),
+    });
+    let changed = |error: &CallError| {
+        matches!(
+            error,
+            CallError::Refused(KeeperError::NoNode | KeeperError::BadVersion)
+        )
+    };
+    let stat = match set {
+        Ok(answer) => stat_of(answer).0,
+        Err(error) if changed(&error) => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    let Some(stat) = stat.filter(|stat| stat.czxid == node.czxid) else {
+        return Ok(());
+    };
+    match call(Request::Delete {
+        path: path.to_owned(),
+        version: Some(stat.version),
+    }) {
+        Ok(_) => Ok(()),
+        Err(error) if changed(&error) => Ok(()),
+        Err(error) => Err(error),
+    }
+}

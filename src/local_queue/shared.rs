@@ -1,0 +1,473 @@
+//! The local queue of readers: the threads of this process that hold together.
+//!
+//! # Groups
+//! Readers who entered by one node are a *group*: the first one queued for all, the last one
+//! removes the node. A reader that comes while a group is inside joins it, as long as no writer
+//! queued before: the group's news say so, or a look does. Otherwise it leads, and a new group
+//! forms behind the writer. So there can be several groups inside, of which only the newest is
+//! *open*; a writer that became a reader is a group of its own.
+//!
+//! # Who may change what
+//! [`SharedQueue::state`] guards [`State`]; nothing is called under it that blocks or calls back.
+//! `leading` is set while one thread has the [`Lead`]: it looks whether the open group can be
+//! joined, or stands in the global queue. Threads that come meanwhile sleep in the row. When the
+//! lead is won, those who came before any writer that stands behind the node go in with it; the
+//! others go on behind that writer, the first of them leading.
+//!
+//! A hold belongs to its thread: only that thread changes its depth, or ends it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
+
+use super::seat::{Offer, Row, Seat, Woken};
+use super::stint::{Company, company};
+use super::thread_number::thread_number;
+use super::too_deep;
+use crate::bound::Bound;
+use crate::contend::{Claim, Contest, News, Place, Won};
+use crate::error::{Error, Result};
+use crate::session::{LocalLock, Waiter};
+use crate::sync::{self, Mutex};
+use crate::tenure::{LockState, Recalled, Tenure};
+
+/// The reading threads of this process at one lock.
+pub(crate) struct SharedQueue {
+    pub(crate) contest: Contest,
+    revocable: bool,
+    state: Mutex<State>,
+    this: Weak<Self>,
+    key: u64,
+}
+
+#[derive(Default)]
+struct State {
+    leading: bool,
+    /// The leader's node, once it stands in the global queue.
+    led: Option<String>,
+    row: Row,
+    groups: BTreeMap<u64, Group>,
+    next_group: u64,
+    /// The newest group.
+    open: Option<u64>,
+    /// By thread.
+    holds: HashMap<u64, Hold>,
+    closed: bool,
+}
+
+struct Group {
+    tenure: Arc<Tenure>,
+    news: News,
+    members: usize,
+}
+
+struct Hold {
+    group: u64,
+    depth: u32,
+}
+
+impl Group {
+    /// Whether a thread may enter without asking ZooKeeper.
+    fn can_be_joined(&self) -> bool {
+        self.is_good() && matches!(company(&self.news), Company::None)
+    }
+
+    fn is_good(&self) -> bool {
+        self.tenure.is_held(sync::now()) && !self.tenure.is_asked_back()
+    }
+}
+
+impl State {
+    fn open_group(&mut self) -> Option<(u64, &mut Group)> {
+        let number = self.open?;
+        Some((number, self.groups.get_mut(&number)?))
+    }
+
+    /// Makes a group of this thread alone.
+    fn found(&mut self, thread: u64, won: Won) {
+        let number = self.next_group;
+        self.next_group += 1;
+        let group = Group {
+            tenure: won.tenure,
+            news: won.news,
+            members: 0,
+        };
+        self.groups.insert(number, group);
+        self.open = Some(number);
+        self.join(thread, number);
+    }
+
+    fn join(&mut self, thread: u64, number: u64) {
+        let group = self.groups.get_mut(&number).expect("looked up before");
+        group.members += 1;
+        let hold = Hold {
+            group: number,
+            depth: 1,
+        };
+        let before = self.holds.insert(thread, hold);
+        debug_assert!(before.is_none(), "a thread that holds enters again");
+    }
+
+    /// Lets sleeping threads into the open group, from the first on: all of them if no writer is
+    /// behind it, else those who came before that writer.
+    fn admit(&mut self) {
+        let Some((number, group)) = self.open_group() else {
+            return;
+        };
+        if !group.is_good() {
+            return;
+        }
+        let alone = group.can_be_joined();
+        while self
+            .row
+            .first()
+            .is_some_and(|seat| alone || seat.came_first())
+        {
+            let seat = self.row.pop().expect("there is a first");
+            // Before the offer: the thread may run, and release, at once. One that has left takes
+            // `state` before it goes on, so it never sees itself inside here.
+            self.join(seat.thread, number);
+            if seat.offer(Offer::Granted).is_err() {
+                self.holds.remove(&seat.thread);
+                let group = self.groups.get_mut(&number).expect("joined above");
+                group.members -= 1;
+            }
+        }
+    }
+}
+
+/// The right and duty to look, or to queue, for all. Dropping it passes it on, with the place that
+/// was reached, to the next thread.
+struct Lead<'a> {
+    queue: &'a SharedQueue,
+    place: Place,
+}
+
+impl Drop for Lead<'_> {
+    fn drop(&mut self) {
+        let mut state = self.queue.state.lock();
+        let place = std::mem::take(&mut self.place);
+        if matches!(place, Place::Nowhere) {
+            state.led = None;
+        }
+        if let Err(place) = state.row.offer_lead(place) {
+            state.leading = false;
+            state.led = None;
+            drop(state);
+            self.queue.contest.withdraw(place);
+        }
+    }
+}
+
+/// How a thread came out of the row.
+enum Entry<'a> {
+    Held,
+    Lead(Lead<'a>),
+}
+
+impl SharedQueue {
+    pub(crate) fn new(contest: Contest, revocable: bool) -> Arc<Self> {
+        Arc::new_cyclic(|this: &Weak<Self>| {
+            let lock: Weak<dyn LocalLock> = this.clone();
+            Self {
+                key: contest.session.add_lock(lock),
+                contest,
+                revocable,
+                state: Mutex::new(State::default()),
+                this: this.clone(),
+            }
+        })
+    }
+
+    /// Acquires, or says why not. Afterwards this thread holds once more than before.
+    pub(crate) fn acquire(&self, bound: &Bound, data: impl FnOnce() -> Arc<[u8]>) -> Result<()> {
+        self.contest.session.fork().refuse_child()?;
+        let me = thread_number();
+        let mut state = self.state.lock();
+        if self.enter_at_once(&mut state, me)? {
+            return Ok(());
+        }
+        if !std::mem::replace(&mut state.leading, true) {
+            drop(state);
+            return self.proceed(self.lead(Place::Nowhere), me, bound, data());
+        }
+        let seat = Seat::new(me, bound);
+        // A node that is not there yet is created behind any writer that is there now.
+        let led = state.led.clone();
+        if led.is_none() {
+            seat.comes_first();
+        }
+        state.row.push(Arc::clone(&seat));
+        drop(state);
+        if let Some(led) = led {
+            self.see_whether_first(&seat, &led, bound);
+        }
+        match self.wait_for_turn(&seat)? {
+            Entry::Held => Ok(()),
+            Entry::Lead(lead) => self.proceed(lead, me, bound, data()),
+        }
+    }
+
+    /// Acquires if that needs no waiting.
+    pub(crate) fn try_acquire(&self, data: impl FnOnce() -> Arc<[u8]>) -> Result<bool> {
+        self.contest.session.fork().refuse_child()?;
+        let me = thread_number();
+        let lead = {
+            let mut state = self.state.lock();
+            if self.enter_at_once(&mut state, me)? {
+                return Ok(true);
+            }
+            // While another leads, who may be waiting for a writer that came after us, this
+            // thread tries for itself.
+            (!std::mem::replace(&mut state.leading, true)).then(|| self.lead(Place::Nowhere))
+        };
+        let bound = Bound::none();
+        let waiter = Waiter::new(&self.contest.session, &bound);
+        if lead.is_some() && self.join_after_a_look(me, &waiter) {
+            return Ok(true);
+        }
+        let claim = Claim {
+            curious: true,
+            ..Claim::plain(data())
+        };
+        let Some(won) = self.contest.try_acquire(&waiter, &claim)? else {
+            return Ok(false);
+        };
+        self.hold(me, won);
+        Ok(true)
+    }
+
+    /// Acquires for a thread that holds the write lock, and does not read yet: it need not wait.
+    pub(crate) fn acquire_under(
+        &self,
+        writing: &Tenure,
+        bound: &Bound,
+        data: &Arc<[u8]>,
+    ) -> Result<()> {
+        self.contest.session.fork().refuse_child()?;
+        let waiter = Waiter::new(&self.contest.session, bound);
+        let won = self.contest.stand_in_for(writing, &waiter, data)?;
+        self.hold(thread_number(), won);
+        Ok(())
+    }
+
+    /// Gives this thread, which has just seen that it may read, a group of its own.
+    fn hold(&self, me: u64, won: Won) {
+        if self.revocable {
+            let lock: Weak<dyn Recalled> = self.this.clone();
+            won.tenure.make_revocable(lock);
+        }
+        self.state.lock().found(me, won);
+    }
+
+    fn lead(&self, place: Place) -> Lead<'_> {
+        Lead { queue: self, place }
+    }
+
+    /// Re-entry, or the open group. A thread that holds already enters whoever waits: a writer
+    /// that waits for it could otherwise wait for ever.
+    fn enter_at_once(&self, state: &mut State, me: u64) -> Result<bool> {
+        if state.closed {
+            return Err(Error::closed());
+        }
+        if let Some(hold) = state.holds.get_mut(&me) {
+            hold.depth = hold.depth.checked_add(1).ok_or_else(too_deep)?;
+            return Ok(true);
+        }
+        // Who sleeps came first.
+        if !state.row.is_empty() {
+            return Ok(false);
+        }
+        let Some((number, group)) = state.open_group() else {
+            return Ok(false);
+        };
+        let joins = group.can_be_joined();
+        if joins {
+            state.join(me, number);
+        }
+        Ok(joins)
+    }
+
+    /// Looks whether a writer stands behind the leader's node. If none does, this thread came
+    /// before any that will.
+    fn see_whether_first(&self, seat: &Seat, led: &str, bound: &Bound) {
+        let waiter = Waiter::new(&self.contest.session, bound);
+        if let Ok(true) = self.contest.nobody_waits_for(led, &waiter) {
+            seat.comes_first();
+        }
+        // Else it is as if one did. A bound that is over ends the sleep that follows.
+    }
+
+    fn wait_for_turn(&self, seat: &Arc<Seat>) -> Result<Entry<'_>> {
+        match seat.wait() {
+            Woken::Offered(offer) => self.accept(offer),
+            Woken::Over(error) => {
+                self.state.lock().row.remove(seat);
+                Err(error)
+            }
+            Woken::Both(error, offer) => match self.accept(offer)? {
+                Entry::Held => Ok(Entry::Held),
+                Entry::Lead(_) => Err(error),
+            },
+        }
+    }
+
+    fn accept(&self, offer: Offer) -> Result<Entry<'_>> {
+        match offer {
+            Offer::Granted => Ok(Entry::Held),
+            Offer::Lead(place) => Ok(Entry::Lead(self.lead(place))),
+            Offer::Closed => Err(Error::closed()),
+            Offer::Waiting | Offer::Left => unreachable!("never offered"),
+        }
+    }
+
+    /// Joins the open group if a look allows it, or stands in the global queue for all.
+    fn proceed(&self, mut lead: Lead<'_>, me: u64, bound: &Bound, data: Arc<[u8]>) -> Result<()> {
+        let waiter = Waiter::new(&self.contest.session, bound);
+        if matches!(lead.place, Place::Nowhere) && self.join_after_a_look(me, &waiter) {
+            return Ok(());
+        }
+        let entered = |name: &str| self.state.lock().led = Some(name.to_owned());
+        let claim = Claim {
+            curious: true,
+            reporter: bound.reporter.as_deref(),
+            entered: &entered,
+            ..Claim::plain(data)
+        };
+        let won = self.contest.acquire(&mut lead.place, &waiter, &claim)?;
+        self.hold(me, won);
+        // Those who lead win for others, too. Not those who keep a writer's place: they still
+        // write.
+        self.state.lock().admit();
+        Ok(())
+    }
+
+    /// Finds out whether a writer waits for the open group; if not, this thread and all who sleep
+    /// join it. Called with the lead.
+    fn join_after_a_look(&self, me: u64, waiter: &Waiter<'_>) -> bool {
+        let open = {
+            let mut state = self.state.lock();
+            state.open_group().and_then(|(number, group)| {
+                let worth_a_look =
+                    group.is_good() && !matches!(company(&group.news), Company::Some);
+                worth_a_look.then(|| (number, Arc::clone(&group.tenure)))
+            })
+        };
+        let Some((number, tenure)) = open else {
+            return false;
+        };
+        let news = match self
+            .contest
+            .look_for_others(&tenure, |request| waiter.call(request))
+        {
+            Ok(news) => news,
+            Err(error) => {
+                log::debug!("a group is not joined, as others could not be seen: {error}");
+                return false;
+            }
+        };
+        let mut state = self.state.lock();
+        // Its last member may have left meanwhile.
+        let Some((open, group)) = state.open_group() else {
+            return false;
+        };
+        if open != number {
+            return false;
+        }
+        let before = std::mem::replace(&mut group.news, news);
+        let joins = group.can_be_joined();
+        if joins {
+            state.join(me, number);
+            state.admit();
+        }
+        drop(state);
+        drop(before);
+        joins
+    }
+
+    /// Gives one hold of this thread back.
+    pub(crate) fn release(&self) -> Result<()> {
+        // A guard that a forked child has inherited is its parent's.
+        self.contest.session.fork().refuse_child()?;
+        let me = thread_number();
+        let group = {
+            let mut state = self.state.lock();
+            let hold = state.holds.get_mut(&me).expect("released by its holder");
+            hold.depth -= 1;
+            if hold.depth > 0 {
+                return Ok(());
+            }
+            let number = hold.group;
+            state.holds.remove(&me);
+            let group = state.groups.get_mut(&number).expect("it has a member");
+            group.members -= 1;
+            if group.members > 0 {
+                // The others remove the node. This one must know if there is nothing to remove.
+                let tenure = Arc::clone(&group.tenure);
+                drop(state);
+                return match tenure.state(sync::now()) {
+                    LockState::Lost => Err(tenure.loss()),
+                    _ => Ok(()),
+                };
+            }
+            if state.open == Some(number) {
+                state.open = None;
+            }
+            state.groups.remove(&number).expect("looked up above")
+        };
+        self.contest.leave(&group.tenure, group.news)
+    }
+
+    // ---- what the lock's users can see ----
+
+    /// How often this thread holds.
+    pub(crate) fn depth(&self) -> u32 {
+        let state = self.state.lock();
+        state
+            .holds
+            .get(&thread_number())
+            .map_or(0, |hold| hold.depth)
+    }
+
+    /// The tenure in which this thread holds.
+    pub(crate) fn tenure(&self) -> Arc<Tenure> {
+        let state = self.state.lock();
+        let hold = state.holds.get(&thread_number());
+        let group = hold.and_then(|hold| state.groups.get(&hold.group));
+        Arc::clone(&group.expect("asked by a guard of this thread").tenure)
+    }
+
+    /// Our nodes.
+    pub(crate) fn own_nodes(&self) -> Vec<String> {
+        let state = self.state.lock();
+        let groups = state.groups.values();
+        groups.map(|group| group.tenure.node().to_owned()).collect()
+    }
+
+    /// How many threads sleep in the row.
+    #[cfg(all(test, shuttle))]
+    pub(crate) fn waiting(&self) -> usize {
+        self.state.lock().row.len()
+    }
+}
+
+impl Recalled for SharedQueue {
+    /// The members decide; nobody joins any more.
+    fn recalled(&self) {}
+}
+
+impl LocalLock for SharedQueue {
+    fn closed(&self) {
+        let tell = {
+            let mut state = self.state.lock();
+            state.closed = true;
+            state.row.close()
+        };
+        tell();
+    }
+}
+
+impl Drop for SharedQueue {
+    fn drop(&mut self) {
+        self.contest.session.remove_lock(self.key);
+    }
+}

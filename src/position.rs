@@ -1,0 +1,73 @@
+//! [`QueuePosition`]: how many are ahead of a thread that waits.
+
+use std::fmt;
+
+use crossbeam_channel::Sender;
+
+use crate::sync::Mutex;
+
+/// How many are ahead of a thread that waits for a lock; see
+/// [`AcquireOptions::positions`](crate::AcquireOptions::positions).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePosition {
+    pub(crate) threads: usize,
+    pub(crate) contenders: usize,
+}
+
+impl QueuePosition {
+    /// All who are ahead, as far as this process knows: [`threads_ahead`](Self::threads_ahead)
+    /// and [`contenders_ahead`](Self::contenders_ahead).
+    #[must_use]
+    pub fn ahead(self) -> usize {
+        self.threads + self.contenders
+    }
+
+    /// The threads of this process that come first. One of them stands in ZooKeeper's queue, or
+    /// holds the lock.
+    #[must_use]
+    pub fn threads_ahead(self) -> usize {
+        self.threads
+    }
+
+    /// The contenders in ZooKeeper's queue, each a process with any number of threads, that must
+    /// go before this process's. Known to the thread that stands there for its process; for the
+    /// threads behind it, 0.
+    #[must_use]
+    pub fn contenders_ahead(self) -> usize {
+        self.contenders
+    }
+}
+
+impl fmt::Display for QueuePosition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ahead", self.ahead())
+    }
+}
+
+/// Tells a receiver of each change.
+#[derive(Debug)]
+pub(crate) struct Reporter {
+    to: Sender<QueuePosition>,
+    last: Mutex<Option<QueuePosition>>,
+}
+
+impl Reporter {
+    pub(crate) fn new(to: Sender<QueuePosition>) -> Self {
+        Self {
+            to,
+            last: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn report(&self, threads: usize, contenders: usize) {
+        let position = QueuePosition {
+            threads,
+            contenders,
+        };
+        let before = self.last.lock().replace(position);
+        if before != Some(position) {
+            // One who does not read, or has gone, misses it.
+            let _ = self.to.try_send(position);
+        }
+    }
+}
