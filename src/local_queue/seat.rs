@@ -134,6 +134,12 @@ impl Row {
         self.seats.len()
     }
 
+    #[cfg(all(test, shuttle))]
+    pub(super) fn first_comers(&self) -> usize {
+        let seats = self.seats.iter();
+        seats.filter(|seat| seat.came_first()).count()
+    }
+
     pub(super) fn first(&self) -> Option<&Seat> {
         self.seats.front().map(|seat| &**seat)
     }

@@ -443,10 +443,10 @@ impl SharedQueue {
         groups.map(|group| group.tenure.node().to_owned()).collect()
     }
 
-    /// How many threads sleep in the row.
+    /// How many threads sleep in the row, and know that they came before any writer behind them.
     #[cfg(all(test, shuttle))]
-    pub(crate) fn waiting(&self) -> usize {
-        self.state.lock().row.len()
+    pub(crate) fn sleeping_first(&self) -> usize {
+        self.state.lock().row.first_comers()
     }
 }
 

@@ -105,12 +105,17 @@ impl Ensemble {
         self.tree.lock().children(path).unwrap_or_default()
     }
 
-    /// Removes by hand the last one in a queue of two or more, which cannot be the holder.
+    /// Removes by hand the last one in a queue, if by its number it cannot be a holder: somebody is
+    /// ahead of it, and it is no reader.
     pub(crate) fn remove_last_waiter(&self, folder: &str) {
+        let number = |name: &String| name[name.len() - 10..].to_owned();
         let mut tree = self.tree.lock();
         let mut children = tree.children(folder).unwrap_or_default();
-        children.sort_by_key(|name| name[name.len() - 10..].to_owned());
-        if let [_, .., last] = children.as_slice() {
+        children.sort_by_key(number);
+        if let [.., before, last] = children.as_slice()
+            && number(before) < number(last)
+            && !last.contains("__READ__")
+        {
             let removed = tree.delete(&format!("{folder}/{last}"), None);
             removed.expect("listed under the same lock");
         }
