@@ -108,6 +108,11 @@ impl<'a> Waiter<'a> {
     /// Sleeps until something wakes this waiter or `until`, which is no error. The caller's own
     /// deadline and cancel token are errors.
     pub(crate) fn sleep(&self, until: Option<Instant>) -> Result<Wakes> {
+        // The wake-up may have been used up already: by a call on a worker that was answered at
+        // the same moment as it was left. The token itself stays cancelled.
+        if self.bound.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
+            return Err(Error::cancelled());
+        }
         let deadline = match (self.bound.deadline, until) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
