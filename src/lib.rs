@@ -122,3 +122,31 @@ pub use shared_count::SharedCount;
 #[cfg(not(shuttle))]
 pub use simple_mutex::{SimpleMutex, SimpleMutexBuilder, SimpleMutexGuard};
 pub use tenure::{LockState, LossReason};
+
+/// What can be shared between threads or sent to another is part of each type's promise.
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    const fn shared<T: Send + Sync>() {}
+    const fn sent<T: Send>() {}
+
+    const _: () = {
+        shared::<Client>();
+        shared::<Mutex>();
+        shared::<SemaphoreMutex>();
+        shared::<RwLock>();
+        shared::<Semaphore>();
+        shared::<SharedCount>();
+        shared::<SimpleMutex>();
+        shared::<MultiLock<'_>>();
+        shared::<Barrier>();
+        shared::<DoubleBarrier>();
+        shared::<LockRegistry>();
+        shared::<CancelToken>();
+        shared::<Error>();
+        sent::<SemaphoreMutexGuard>();
+        sent::<Permit>();
+        sent::<Membership>();
+    };
+}

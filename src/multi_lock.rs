@@ -22,7 +22,7 @@ use crate::tenure::{LockState, LossReason};
 /// [side](RwLock::read_side) of a [`RwLock`].
 pub struct Lockable<'a>(Box<dyn Part + 'a>);
 
-trait Part {
+trait Part: Send + Sync {
     fn place(&self) -> Place;
     fn take(&self, bound: &Bound) -> Result<Box<dyn Guard + '_>>;
     fn try_take(&self) -> Result<Option<Box<dyn Guard + '_>>>;

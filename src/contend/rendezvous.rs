@@ -10,14 +10,15 @@ use std::sync::Arc;
 
 use super::Contest;
 use super::enter::make_node;
-use super::place::{Claim, Place};
+use super::place::{Claim, News, Place};
 use super::wait::sleep_until_any_fired;
 use crate::error::Result;
 use crate::path::split;
 use crate::session::keeper::{KeeperError, NodeStat, Reply, Request, WatchKind};
 use crate::session::watches::Wake;
 use crate::session::{CallError, Contact, Step, Waiter, WatchGuard};
-use crate::tenure::{Founding, Tenure};
+use crate::sync::now;
+use crate::tenure::{Founding, LockState, Tenure};
 
 /// The name of the node that says that all are there.
 const READY: &str = "ready";
@@ -154,14 +155,22 @@ impl Contest {
     /// stands for as long as one of them may still have to see it, and is gone before anybody can
     /// enter again. All others go at once.
     pub(crate) fn part(&self, member: &Member, waiter: &Waiter<'_>) -> Result<()> {
-        let (_, own) = split(member.tenure.node());
+        let tenure = &member.tenure;
+        if tenure.state(now()) == LockState::Lost {
+            return Err(tenure.loss());
+        }
+        let (_, own) = split(tenure.node());
         let stays = member.met.iter().all(|name| own <= name.as_str());
         if !stays {
-            self.leave(&member.tenure, super::News::Unknown(None))?;
+            self.leave(tenure, News::Unknown(None))?;
         }
         let others: Vec<_> = member.met.iter().filter(|name| *name != own).collect();
         let mut place = Place::Nowhere;
         self.persist(&mut place, waiter, |place| {
+            // Those who entered with us take us for gone.
+            if stays && tenure.state(now()) == LockState::Lost {
+                return Err(CallError::Left(tenure.loss()));
+            }
             let mut folder = None;
             let Some((children, contact)) = self.list_for(place, waiter, &mut folder, true)? else {
                 return Ok(Some(()));
@@ -175,7 +184,7 @@ impl Contest {
         })?;
         self.clear_ready(member)?;
         if stays {
-            self.leave(&member.tenure, super::News::Unknown(None))?;
+            self.leave(tenure, News::Unknown(None))?;
         }
         Ok(())
     }

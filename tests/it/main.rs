@@ -3,14 +3,22 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod barriers;
 mod connecting;
 mod ground;
 mod kazoo;
 mod leaks;
+mod lock_registry;
 mod lost_replies;
+mod multi_lock;
 mod mutex;
 mod outages;
+mod positions;
 mod processes;
+mod revocation;
+mod rw_lock;
+mod semaphore;
 mod sessions;
+mod simple_mutex;
 mod tenures;
 mod testbed;

@@ -7,7 +7,6 @@ use zklock::{AcquireOptions, CancelToken, Dialect, LockName, LockState, Mutex, W
 
 use crate::ground::{SOON, children, client, mutex, raw, server, wait_for_children};
 use crate::support::raw::Flags;
-use crate::support::wait_until;
 
 #[test]
 fn one_at_a_time_over_threads_and_clients() {
@@ -150,13 +149,14 @@ fn a_place_in_the_queue_outlives_the_thread_that_took_it() {
                 .expect_err("cancelled")
         });
         wait_for_children(server(), path, 2);
-        let heir = scope.spawn(|| {
-            let _guard = locks[1].lock().expect("its turn");
+        let (to, positions) = crossbeam_channel::unbounded();
+        let options = AcquireOptions::new().positions(&to);
+        scope.spawn(|| {
+            let _guard = locks[1].lock_with(options).expect("its turn");
             order.lock().expect("no panic").push("heir");
         });
-        // It sleeps in the local queue; there is nothing to see of it but its state.
-        wait_until("the heir sleeps", SOON, || !heir.is_finished());
-        std::thread::yield_now();
+        let position = positions.recv_timeout(SOON).expect("it sleeps");
+        assert_eq!(position.threads_ahead(), 1);
         scope.spawn(|| {
             let _guard = locks[2].lock().expect("its turn");
             order.lock().expect("no panic").push("later");

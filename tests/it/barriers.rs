@@ -1,0 +1,296 @@
+//! The barrier and the double barrier.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use zklock::{AcquireOptions, Barrier, CancelToken, DoubleBarrier, LockState};
+
+use crate::ground::{SOON, children, client, client_at, raw, server, wait_for_children};
+use crate::support::raw::Flags;
+use crate::support::{Action, Matcher, Proxy, Server, opcode, wait_until};
+
+const SHORT: Duration = Duration::from_millis(100);
+
+#[test]
+fn a_barrier_holds_back_until_it_is_removed() {
+    let path = "/barriers/gate";
+    let clients = [client(), client(), client()];
+    let gates: Vec<_> = clients
+        .iter()
+        .map(|client| Barrier::new(client, path).expect("a good path"))
+        .collect();
+    gates[0].wait().expect("open");
+    gates[0].set().expect("answers");
+    gates[1].set().expect("closed already");
+    assert!(gates[2].is_set().expect("answers"));
+    assert!(!gates[2].wait_for(SHORT).expect("answers"));
+    assert!(!gates[2].wait_for(Duration::ZERO).expect("answers"));
+    std::thread::scope(|scope| {
+        let waiters: Vec<_> = gates[1..]
+            .iter()
+            .map(|gate| scope.spawn(|| gate.wait().expect("opened")))
+            .collect();
+        let looks = server();
+        wait_until("both wait", SOON, || looks.stats().watch_count >= 2);
+        assert!(waiters.iter().all(|waiter| !waiter.is_finished()));
+        gates[0].remove().expect("answers");
+        for waiter in waiters {
+            waiter.join().expect("no panic");
+        }
+    });
+    gates[1].remove().expect("open already");
+    assert!(gates[2].wait_for(Duration::ZERO).expect("answers"));
+}
+
+/// Whatever happens to the connection and the session, who waits goes on waiting, and hears.
+#[test]
+fn a_barriers_waiter_survives_a_lost_session() {
+    let path = "/barriers/session";
+    let proxy = Proxy::start(server().addr());
+    let client = client_at(&proxy.connect_string());
+    let other = crate::ground::client();
+    let (gate, opener) = (
+        Barrier::new(&client, path).expect("good"),
+        Barrier::new(&other, path).expect("good"),
+    );
+    opener.set().expect("answers");
+    let session = client.session_id();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| gate.wait());
+        proxy.refuse();
+        proxy.reset_all();
+        wait_until("the session is lost", SOON, || {
+            client.session_id() != session
+        });
+        opener.remove().expect("answers");
+        proxy.accept();
+        waiter.join().expect("no panic").expect("opened meanwhile");
+    });
+    opener.set().expect("answers");
+    let token = CancelToken::new();
+    std::thread::scope(|scope| {
+        let options = AcquireOptions::new().cancel(&token);
+        let waiter = scope.spawn(|| gate.wait_with(options));
+        token.cancel();
+        let error = waiter.join().expect("no panic").expect_err("cancelled");
+        assert!(error.is_cancelled(), "{error}");
+    });
+}
+
+/// A barrier that many waited for leaves no watch (an `exists` watch on a missing node stays).
+#[test]
+fn barriers_leave_no_watches() {
+    let server = Server::start();
+    let client = zklock::Client::connect(&server.connect_string()).expect("works");
+    let gate = Barrier::new(&client, "/gate").expect("good");
+    let double = DoubleBarrier::new(&client, "/double", 2).expect("good");
+    for _ in 0..5 {
+        gate.set().expect("answers");
+        assert!(!gate.wait_for(Duration::from_millis(20)).expect("answers"));
+        gate.remove().expect("answers");
+        gate.wait().expect("open");
+        let alone = double.enter_for(Duration::from_millis(20));
+        assert!(alone.expect("answers").is_none());
+    }
+    wait_until("no watch is left", SOON, || server.stats().watch_count == 0);
+    let mut raw = raw(&server);
+    assert!(raw.children("/double").expect("there").is_empty());
+}
+
+/// Several rounds, each member a thread, from several processes' sessions: nobody is inside before
+/// all are, nobody comes out before all do, and rounds do not mix.
+#[test]
+fn members_go_in_and_out_together() {
+    const MEMBERS: usize = 5;
+    const ROUNDS: usize = 8;
+    let path = "/barriers/double";
+    let clients = [client(), client()];
+    let barriers: Vec<_> = clients
+        .iter()
+        .map(|client| DoubleBarrier::new(client, path, MEMBERS).expect("good"))
+        .collect();
+    let (entering, leaving) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for member in 0..MEMBERS {
+            let barrier = &barriers[member % barriers.len()];
+            let (entering, leaving) = (&entering, &leaving);
+            scope.spawn(move || {
+                for round in 1..=ROUNDS {
+                    entering.fetch_add(1, Ordering::SeqCst);
+                    let inside = barrier.enter().expect("all come");
+                    assert!(inside.is_held());
+                    let entered = entering.load(Ordering::SeqCst);
+                    assert!(entered >= round * MEMBERS, "in before all were there");
+                    let left = leaving.load(Ordering::SeqCst);
+                    assert!(left >= (round - 1) * MEMBERS, "a round before is not over");
+                    leaving.fetch_add(1, Ordering::SeqCst);
+                    inside.leave().expect("all leave");
+                    let left = leaving.load(Ordering::SeqCst);
+                    assert!(left >= round * MEMBERS, "out before all had left");
+                }
+            });
+        }
+    });
+    wait_for_children(server(), path, 0);
+}
+
+/// Curator's and kazoo's members leave their node when they time out; the next one is then counted
+/// together with a ghost.
+#[test]
+fn an_enter_that_times_out_is_not_counted() {
+    let path = "/barriers/timeout";
+    let client = client();
+    let barrier = DoubleBarrier::new(&client, path, 2).expect("good");
+    assert!(barrier.enter_for(SHORT).expect("answers").is_none());
+    wait_for_children(server(), path, 0);
+    assert!(barrier.enter_for(SHORT).expect("answers").is_none());
+    let token = CancelToken::new();
+    std::thread::scope(|scope| {
+        let options = AcquireOptions::new().cancel(&token);
+        let enters = scope.spawn(|| barrier.enter_with(options).map(drop));
+        wait_for_children(server(), path, 1);
+        token.cancel();
+        let error = enters.join().expect("no panic").expect_err("cancelled");
+        assert!(error.is_cancelled(), "{error}");
+    });
+    wait_for_children(server(), path, 0);
+}
+
+/// A `ready` that was left by members who died let the next round through one by one.
+#[test]
+fn a_stale_ready_lets_nobody_through() {
+    let path = "/barriers/stale";
+    let clients = [client(), client()];
+    let barriers: Vec<_> = clients
+        .iter()
+        .map(|client| DoubleBarrier::new(client, path, 2).expect("good"))
+        .collect();
+    let mut raw = raw(server());
+    for folder in ["/barriers", path] {
+        let _ = raw.create(folder, b"", Flags::Persistent);
+    }
+    let ready = format!("{path}/ready");
+    raw.create(&ready, b"", Flags::Persistent).expect("there");
+    assert!(barriers[0].enter_for(SHORT).expect("answers").is_none());
+    raw.create(&ready, b"", Flags::Persistent)
+        .expect("the first of the next round has removed it");
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| barriers[0].enter().expect("two"));
+        wait_for_children(server(), path, 1);
+        assert!(!first.is_finished());
+        let second = barriers[1].enter().expect("two");
+        let first = first.join().expect("no panic");
+        let leaves = scope.spawn(|| first.leave());
+        second.leave().expect("both leave");
+        leaves.join().expect("no panic").expect("both leave");
+    });
+    wait_for_children(server(), path, 0);
+}
+
+/// While a round is not over, its `ready` stands: it must not let in who comes for the next.
+#[test]
+fn the_next_round_waits_for_the_last_to_leave() {
+    let path = "/barriers/rounds";
+    let clients = [client(), client(), client(), client()];
+    let barriers: Vec<_> = clients
+        .iter()
+        .map(|client| DoubleBarrier::new(client, path, 2).expect("good"))
+        .collect();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| barriers[0].enter().expect("two"));
+        let second = barriers[1].enter().expect("two");
+        let first = first.join().expect("no panic");
+        let third = scope.spawn(|| barriers[2].enter().expect("two"));
+        wait_for_children(server(), path, 4);
+        assert!(!third.is_finished());
+        let leaves = scope.spawn(|| first.leave());
+        second.leave().expect("both leave");
+        leaves.join().expect("no panic").expect("both leave");
+        assert!(!third.is_finished());
+        let fourth = barriers[3].enter().expect("two");
+        let third = third.join().expect("no panic");
+        assert!(
+            !third.leave_for(SHORT).expect("answers"),
+            "the fourth is inside"
+        );
+        drop(fourth);
+    });
+    wait_until("all have left", SOON, || {
+        let left = children(server(), path);
+        left.is_empty() || left == ["ready"]
+    });
+    // What the two of them could not take along, as neither saw the other leave, does no harm.
+    assert!(barriers[0].enter_for(SHORT).expect("answers").is_none());
+}
+
+/// The slow one looks when the fast ones have begun to leave: a count alone would keep it out.
+#[test]
+fn a_slow_member_gets_in_although_others_leave() {
+    let path = "/barriers/slow";
+    let proxy = Proxy::start(server().addr());
+    let slow = client_at(&proxy.connect_string());
+    let fast = crate::ground::client();
+    let slow = DoubleBarrier::new(&slow, path, 2).expect("good");
+    let fast = DoubleBarrier::new(&fast, path, 2).expect("good");
+    // Its list is held back: it has its node, and does not know yet who is there.
+    let hold = proxy.hold_request(Matcher::next(opcode::GET_CHILDREN).with_path_containing(path));
+    std::thread::scope(|scope| {
+        let enters = scope.spawn(|| slow.enter().expect("counted"));
+        hold.wait_until_held(SOON);
+        let inside = fast.enter().expect("two are there");
+        let leaves = scope.spawn(|| inside.leave());
+        hold.release();
+        let inside = enters.join().expect("no panic");
+        inside.leave().expect("both leave");
+        leaves.join().expect("no panic").expect("both leave");
+    });
+    wait_for_children(server(), path, 0);
+}
+
+#[test]
+fn a_lost_create_reply_makes_no_second_member() {
+    let path = "/barriers/lost";
+    let proxy = Proxy::start(server().addr());
+    let client = client_at(&proxy.connect_string());
+    let barrier = DoubleBarrier::new(&client, path, 2).expect("good");
+    assert!(barrier.enter_for(SHORT).expect("answers").is_none());
+    let create = Matcher::next(opcode::CREATE).with_path_containing(path);
+    let trap = proxy.on_reply(create, Action::Reset);
+    std::thread::scope(|scope| {
+        let enters = scope.spawn(|| barrier.enter_for(SOON));
+        trap.wait_until_sprung(SOON);
+        wait_for_children(server(), path, 1);
+        assert!(!enters.is_finished(), "one member is not two");
+        let other = crate::ground::client();
+        let other = DoubleBarrier::new(&other, path, 2).expect("good");
+        drop(other.enter().expect("two"));
+        let inside = enters.join().expect("no panic").expect("answers");
+        inside.expect("two").leave().expect("the other has left");
+    });
+    wait_for_children(server(), path, 0);
+}
+
+#[test]
+fn a_member_that_loses_its_session_has_left() {
+    let path = "/barriers/dies";
+    let proxy = Proxy::start(server().addr());
+    let mortal = client_at(&proxy.connect_string());
+    let other = crate::ground::client();
+    let mortal = DoubleBarrier::new(&mortal, path, 2).expect("good");
+    let other = DoubleBarrier::new(&other, path, 2).expect("good");
+    std::thread::scope(|scope| {
+        let dies = scope.spawn(|| mortal.enter().expect("two"));
+        let inside = other.enter().expect("two");
+        let dies = dies.join().expect("no panic");
+        let leaves = scope.spawn(|| inside.leave());
+        proxy.refuse();
+        proxy.reset_all();
+        leaves.join().expect("no panic").expect("the other is gone");
+        assert_eq!(dies.state(), LockState::Lost);
+        assert!(dies.leave().expect_err("lost").is_lock_lost());
+    });
+    wait_until("nothing harmful is left", SOON, || {
+        let left = children(server(), path);
+        left.is_empty() || left == ["ready"]
+    });
+}

@@ -1,0 +1,182 @@
+//! Several locks as one.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use zklock::{LockState, MultiLock, MultiLockBuilder, Mutex, RwLock, SemaphoreMutex, SimpleMutex};
+
+use crate::ground::{SOON, children, client, client_at, mutex, server, wait_for_children};
+use crate::support::Proxy;
+
+const SHORT: Duration = Duration::from_millis(200);
+
+#[test]
+fn takes_all_and_gives_all_back() {
+    let client = client();
+    let (a, b) = (
+        mutex(&client, "/multi/all/a"),
+        mutex(&client, "/multi/all/b"),
+    );
+    let rw = RwLock::new(&client, "/multi/all/c").expect("good");
+    let semaphore = SemaphoreMutex::new(&client, "/multi/all/d").expect("good");
+    let simple = SimpleMutex::new(&client, "/multi/all/e").expect("good");
+    let all = MultiLock::builder()
+        .with(&simple)
+        .with(rw.read_side())
+        .with(&b)
+        .with(&semaphore)
+        .with(&a)
+        .build()
+        .expect("different paths");
+    let paths: Vec<_> = all.paths().collect();
+    assert!(paths.is_sorted() && paths.len() == 5, "{paths:?}");
+    let guard = all.lock().expect("free");
+    assert!(guard.is_held() && a.is_held_by_current_thread());
+    assert_eq!(rw.read_hold_count(), 1);
+    assert_eq!(guard.fencing_tokens().expect("held").len(), 5);
+    let other = crate::ground::client();
+    let theirs = mutex(&other, "/multi/all/b");
+    assert!(theirs.try_lock().expect("answers").is_none());
+    guard.unlock().expect("confirmed");
+    for folder in ["a", "b", "c", "d/leases"] {
+        wait_for_children(server(), &format!("/multi/all/{folder}"), 0);
+    }
+    assert!(all.try_lock().expect("answers").is_some());
+}
+
+#[test]
+fn gives_back_what_it_took_when_one_is_busy() {
+    let clients = [client(), client()];
+    let paths = ["/multi/busy/a", "/multi/busy/b", "/multi/busy/c"];
+    let locks: Vec<_> = paths.iter().map(|path| mutex(&clients[0], path)).collect();
+    let busy = mutex(&clients[1], paths[2]);
+    let guard = busy.lock().expect("free");
+    let all = MultiLock::builder();
+    let all = locks
+        .iter()
+        .fold(all, MultiLockBuilder::with)
+        .build()
+        .expect("different");
+    assert!(all.try_lock().expect("answers").is_none());
+    let begun = Instant::now();
+    assert!(all.try_lock_for(SHORT).expect("answers").is_none());
+    assert!(begun.elapsed() >= SHORT);
+    for path in &paths[..2] {
+        wait_for_children(server(), path, 0);
+    }
+    assert!(locks.iter().all(|lock| lock.hold_count() == 0));
+    drop(guard);
+    assert!(all.try_lock_for(SOON).expect("answers").is_some());
+}
+
+/// Curator's multi-lock gives each of its locks the whole timeout. Each of these is released just
+/// in time for that, and too late for a deadline of the whole.
+#[test]
+fn the_deadline_is_one_for_all() {
+    let clients = [client(), client()];
+    let paths = [
+        "/multi/deadline/a",
+        "/multi/deadline/b",
+        "/multi/deadline/c",
+    ];
+    let locks: Vec<_> = paths.iter().map(|path| mutex(&clients[0], path)).collect();
+    let all = locks
+        .iter()
+        .fold(MultiLock::builder(), MultiLockBuilder::with);
+    let all = all.build().expect("different");
+    let held: Vec<_> = paths.iter().map(|path| mutex(&clients[1], path)).collect();
+    let mut guards: Vec<_> = held.iter().map(|lock| lock.lock().expect("free")).collect();
+    guards.reverse();
+    let timeout = 2 * SHORT;
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let begun = Instant::now();
+            let none = all.try_lock_for(timeout).expect("answers").is_none();
+            (none, begun.elapsed())
+        });
+        for path in &paths[..2] {
+            wait_for_children(server(), path, 2);
+            // A release that comes late is the point of this test; nothing is waited for by it.
+            std::thread::sleep(timeout * 3 / 4);
+            drop(guards.pop());
+        }
+        let (none, took) = waits.join().expect("no panic");
+        assert!(
+            none,
+            "1.5 timeouts had passed before the third could be free"
+        );
+        assert!(took < 2 * timeout, "{took:?}");
+    });
+}
+
+/// Two multi-locks over the same locks, given in opposite orders.
+#[test]
+fn two_of_them_never_wait_in_a_circle() {
+    let paths = ["/multi/circle/a", "/multi/circle/b", "/multi/circle/c"];
+    let inside = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for turn in 0..4 {
+            let inside = &inside;
+            scope.spawn(move || {
+                let client = client();
+                let mut locks: Vec<Mutex> = paths.iter().map(|path| mutex(&client, path)).collect();
+                locks.rotate_left(turn % 3);
+                if turn == 3 {
+                    locks.reverse();
+                }
+                let all = locks
+                    .iter()
+                    .fold(MultiLock::builder(), MultiLockBuilder::with);
+                let all = all.build().expect("different");
+                for _ in 0..10 {
+                    let _guard = all.lock().expect("its turn");
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                    std::thread::yield_now();
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    for path in paths {
+        assert!(children(server(), path).is_empty());
+    }
+}
+
+#[test]
+fn the_loss_of_one_is_the_loss_of_all() {
+    let proxy = Proxy::start(server().addr());
+    let clients = [client(), client_at(&proxy.connect_string())];
+    let (a, b) = (
+        mutex(&clients[0], "/multi/loss/a"),
+        mutex(&clients[1], "/multi/loss/b"),
+    );
+    let all = MultiLock::builder()
+        .with(&a)
+        .with(&b)
+        .build()
+        .expect("different");
+    let guard = all.lock().expect("free");
+    proxy.refuse();
+    proxy.reset_all();
+    assert!(guard.lost().recv_timeout(SOON).is_ok());
+    assert_eq!(guard.state(), LockState::Lost);
+    proxy.accept();
+    assert!(guard.unlock().expect_err("one was lost").is_lock_lost());
+    wait_for_children(server(), "/multi/loss/a", 0);
+}
+
+#[test]
+fn impossible_ones_are_told() {
+    let client = client();
+    assert!(MultiLock::builder().build().expect_err("none").is_invalid());
+    let (a, again) = (
+        mutex(&client, "/multi/twice"),
+        mutex(&client, "/multi/twice"),
+    );
+    let twice = MultiLock::builder().with(&a).with(&again).build();
+    let error = twice.expect_err("one would wait for the other");
+    assert!(
+        error.is_invalid() && error.to_string().contains("/multi/twice"),
+        "{error}"
+    );
+}
