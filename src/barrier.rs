@@ -20,8 +20,8 @@ use crate::session::{CallError, Session, Step, Waiter, WatchGuard};
 /// - [`set`](Self::set) closes it, [`remove`](Self::remove) opens it; both can be done by anybody,
 ///   any number of times. All who wait go on when it is opened, and so does who comes later.
 /// - The node is persistent: the gate stays closed when the process that closed it dies.
-/// - Who waits keeps waiting over broken connections and lost sessions. If the gate is opened and
-///   closed again while there is no contact, it is as if it had stayed closed.
+/// - Who waits keeps waiting over broken connections and lost sessions, and goes on also if the gate
+///   was opened and closed again meanwhile.
 ///
 /// It has the layout of Curator's `DistributedBarrier` and kazoo's `Barrier`.
 ///
@@ -112,7 +112,14 @@ impl Barrier {
     }
 
     fn attempt(&self, patience: Patience) -> Result<bool> {
-        let at_once = || Ok((!self.is_set()?).then_some(()));
+        let at_once = || {
+            self.session().fork().refuse_child()?;
+            match self.session().call(&Request::stat(self.path())) {
+                Ok((Reply::Stat(stat), _)) => Ok(stat.is_none().then_some(())),
+                Ok(_) => unreachable!("a stat is answered with a stat"),
+                Err(error) => Err(error.finally(self.session().target(), self.path())),
+            }
+        };
         let open = patience.attempt(at_once, |bound| self.wait_within(bound))?;
         Ok(open.is_some())
     }
@@ -129,20 +136,27 @@ impl Barrier {
     }
 
     fn wait_within(&self, bound: &Bound) -> Result<()> {
+        // The node for which we wait: one that was made after it says that the gate was open.
+        let mut closed_by: Option<i64> = None;
+        let mut watch: Option<WatchGuard> = None;
         self.persist(bound, |waiter| {
             let wake = Wake::Signal(Arc::clone(waiter.signal()));
-            let watch = WatchGuard::new(self.session(), self.path(), WatchKind::Data, Some(wake));
+            let fresh = WatchGuard::new(self.session(), self.path(), WatchKind::Data, Some(wake));
+            let watch = fresh.of_reused_name().instead_of(&mut watch);
             let request = Request::Data {
                 path: self.path().to_owned(),
                 watch: true,
             };
             match waiter.call(request) {
-                Ok((_, contact)) => {
+                Ok((Reply::Data(_, stat), contact)) => {
                     watch.armed(contact.connection);
+                    if *closed_by.get_or_insert(stat.czxid) != stat.czxid {
+                        return Ok(Some(()));
+                    }
                     sleep_until_fired(watch.notice(), waiter, &contact)?;
-                    // One that was opened and closed again by now has been open.
-                    Ok(watch.notice().says_deleted().then_some(()))
+                    Ok(None)
                 }
+                Ok(_) => unreachable!("data is answered with data"),
                 Err(CallError::Refused(KeeperError::NoNode)) => Ok(Some(())),
                 Err(error) => Err(error),
             }

@@ -191,7 +191,9 @@ pub struct DoubleBarrierBuilder<'a> {
 
 impl DoubleBarrierBuilder<'_> {
     /// Whose node names to write: a GUID with dashes (Curator, the default) or without (kazoo).
-    /// Members of both are recognised.
+    /// Members of both are recognised, but with kazoo's the dialect must be kazoo's: its first
+    /// member by name waits for `ready` to go, which in this dialect the last of the others removes
+    /// while that one is still inside.
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = dialect;
         self

@@ -79,14 +79,22 @@ fn remove(session: &Arc<Session>, path: &str) -> Step<bool> {
     if !was_a_folder || stat.children > 0 || stat.data_bytes > 0 {
         return Ok(false);
     }
-    match session.call(&Request::delete(path)) {
+    let request = Request::Delete {
+        path: path.to_owned(),
+        // Not if somebody has put data into it since.
+        version: Some(stat.version),
+    };
+    match session.call(&request) {
         Ok(_) => {
             log::debug!("{path}: removed an empty folder");
             Ok(true)
         }
         // Somebody came, somebody else removed it, or it is not ours to remove.
         Err(CallError::Refused(
-            KeeperError::NotEmpty | KeeperError::NoNode | KeeperError::NoAuth,
+            KeeperError::NotEmpty
+            | KeeperError::NoNode
+            | KeeperError::BadVersion
+            | KeeperError::NoAuth,
         )) => Ok(false),
         Err(error) => Err(error),
     }

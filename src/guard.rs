@@ -35,8 +35,8 @@ macro_rules! holding_methods {
         /// disconnected from then on, so a `select!` over it is ready for good.
         ///
         /// A lost session is told before any other process can hold. A removal of our node by
-        /// somebody else is told at once if it is held for longer than 100 ms, and within that
-        /// time at the latest.
+        /// somebody else is told at once, as soon as it has been held for 100 to 200 ms: from then
+        /// on ZooKeeper watches the node for us.
         ///
         /// ```no_run
         /// # fn main() -> zklock::Result<()> {

@@ -99,20 +99,23 @@ impl LockRegistry {
     /// escaped.
     pub fn get(&self, key: &str) -> Result<Arc<Mutex>> {
         let now = sync::now();
-        let (lock, dropped) = {
-            let mut kept = self.kept.lock();
-            if let Some(lock) = kept.ask(key, now) {
-                return Ok(lock);
-            }
-            let path = self.root.child(&key::escape(key));
-            let builder = Mutex::builder(&self.client, &path);
-            let lock = Arc::new((self.configure)(builder).build()?);
-            kept.keep(key, &lock, now);
-            (lock, kept.shrink(self.capacity))
-        };
-        // Outside of the lock, as a lock that lingers gives its tenure up.
+        if let Some(lock) = self.kept.lock().ask(key, now) {
+            return Ok(lock);
+        }
+        // Built and dropped while nothing is locked: `configure` is the caller's code, and a lock
+        // that lingers gives its tenure up.
+        let path = self.root.child(&key::escape(key));
+        let builder = Mutex::builder(&self.client, &path);
+        let built = Arc::new((self.configure)(builder).build()?);
+        let mut kept = self.kept.lock();
+        if let Some(faster) = kept.ask(key, now) {
+            return Ok(faster);
+        }
+        kept.keep(key, &built, now);
+        let dropped = kept.shrink(self.capacity);
+        drop(kept);
         drop(dropped);
-        Ok(lock)
+        Ok(built)
     }
 
     /// How many locks are kept now.

@@ -16,7 +16,7 @@ use crate::rw_lock::{RwLock, RwReadGuard, RwWriteGuard};
 use crate::semaphore_mutex::{SemaphoreMutex, SemaphoreMutexGuard};
 use crate::session::Session;
 use crate::simple_mutex::{SimpleMutex, SimpleMutexGuard};
-use crate::tenure::{LockState, LossReason};
+use crate::tenure::{LockState, LossReason, Tenure};
 
 /// A part of a [`MultiLock`]: a [`Mutex`], a [`SemaphoreMutex`], a [`SimpleMutex`], or one
 /// [side](RwLock::read_side) of a [`RwLock`].
@@ -60,24 +60,29 @@ impl Place {
 /// A guard of any kind.
 trait Guard: Holding {
     fn give_back(self: Box<Self>) -> Result<()>;
+    /// In the background.
+    fn give_up(self: Box<Self>);
 }
 
 macro_rules! guards {
-    ($($guard:ty, $release:ident;)*) => {$(
+    ($($guard:ty;)*) => {$(
         impl Guard for $guard {
             fn give_back(self: Box<Self>) -> Result<()> {
-                self.$release()
+                self.unlock()
+            }
+            fn give_up(self: Box<Self>) {
+                self.abandon();
             }
         }
     )*};
 }
 
 guards! {
-    MutexGuard<'_>, unlock;
-    SimpleMutexGuard<'_>, unlock;
-    SemaphoreMutexGuard, unlock;
-    RwReadGuard<'_>, unlock;
-    RwWriteGuard<'_>, unlock;
+    MutexGuard<'_>;
+    SimpleMutexGuard<'_>;
+    SemaphoreMutexGuard;
+    RwReadGuard<'_>;
+    RwWriteGuard<'_>;
 }
 
 /// The reading side of a [`RwLock`], as a part of a [`MultiLock`].
@@ -231,18 +236,32 @@ impl<'a> MultiLock<'a> {
     }
 
     fn lock_within(&self, bound: &Bound) -> Result<MultiLockGuard<'_>> {
+        let mut lost_before: Option<Arc<Tenure>> = None;
         loop {
             let mut held = Held::default();
             for (_, lock) in &self.locks {
-                held.0.push(lock.0.take(bound)?);
+                match lock.0.take(bound) {
+                    Ok(guard) => held.0.push(guard),
+                    Err(error) => {
+                        held.give_up(bound);
+                        return Err(error);
+                    }
+                }
             }
-            let guard = MultiLockGuard::new(held);
-            if guard.state() != LockState::Lost {
-                return Ok(guard);
+            let now = crate::sync::now();
+            let mut tenures = held.0.iter().map(|guard| guard.tenure());
+            let Some(lost) = tenures.find(|tenure| tenure.state(now) == LockState::Lost) else {
+                return Ok(MultiLockGuard::new(held));
+            };
+            let lost = Arc::clone(lost);
+            // One that this thread holds by another guard, too, stays lost.
+            if lost_before.is_some_and(|before| Arc::ptr_eq(&before, &lost)) {
+                held.give_up(bound);
+                return Err(lost.loss());
             }
             log::debug!("a lock was lost while others were waited for; taking all again");
-            drop(guard);
-            bound.check()?;
+            lost_before = Some(lost);
+            held.give_up(bound);
         }
     }
 
@@ -302,6 +321,18 @@ impl fmt::Debug for MultiLockBuilder<'_> {
 /// Guards, given back in the reverse order in which they were taken.
 #[derive(Default)]
 struct Held<'a>(Vec<Box<dyn Guard + 'a>>);
+
+impl Held<'_> {
+    /// Gives all back; in the background if the caller may have no time left.
+    fn give_up(mut self, bound: &Bound) {
+        if bound.is_none() {
+            return;
+        }
+        while let Some(guard) = self.0.pop() {
+            guard.give_up();
+        }
+    }
+}
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {

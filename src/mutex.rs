@@ -201,9 +201,9 @@ impl Mutex {
     /// Deletes a participant's node by force, whoever it is: the next in the queue gets the lock.
     /// Returns whether the node still stood.
     ///
-    /// A holder of this library learns that its lock is [`Lost`](crate::LockState::Lost) at once (if it
-    /// holds it for longer than 100 ms, else within that time); until it does, two can be at it. A
-    /// waiter queues again, at the end.
+    /// A holder of this library learns that its lock is [`Lost`](crate::LockState::Lost): at once if
+    /// it has held it for 200 ms, else by then. Until it does, two can be at it. A waiter queues
+    /// again, at the end.
     ///
     /// # Errors
     /// As [`revoke`](Self::revoke).
@@ -384,6 +384,13 @@ impl<'a> MutexGuard<'a> {
 
     holding_methods!();
     revocation_method!();
+
+    /// As dropping the guard, but in the background.
+    pub(crate) fn abandon(mut self) {
+        drop(self.tenure.take());
+        self.mutex.queue.release_aside();
+        std::mem::forget(self);
+    }
 
     /// Gives the lock back, as dropping the guard does, and says whether that went well.
     ///

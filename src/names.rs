@@ -170,6 +170,10 @@ impl Grammar {
         }
     }
 
+    pub(crate) fn dialect(&self) -> Dialect {
+        self.dialect
+    }
+
     /// The kind of node that a contender of this class is.
     pub(crate) fn mode(&self, class: Class) -> NodeMode {
         match (class, self.dialect) {

@@ -63,7 +63,7 @@ impl Participant {
         self.reads
     }
 
-    /// Whether it was made by the lock object that was asked.
+    /// Whether it was made by the lock object that was asked; of a permit, by its client.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.ours

@@ -99,6 +99,9 @@ impl RwLock {
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub fn try_read(&self) -> Result<Option<RwReadGuard<'_>>> {
         if self.writes_only() {
+            if self.session().connection() == 0 {
+                return Err(Error::connection_loss(self.session().target()));
+            }
             return self.read().map(Some);
         }
         let held = self.readers.try_acquire(|| self.data.now())?;
@@ -398,6 +401,13 @@ impl<'a> RwReadGuard<'a> {
     holding_methods!();
     revocation_method!();
 
+    /// As dropping the guard, but in the background.
+    pub(crate) fn abandon(mut self) {
+        drop(self.tenure.take());
+        self.lock.readers.release_aside();
+        std::mem::forget(self);
+    }
+
     /// Gives the lock back, as dropping the guard does, and says whether that went well.
     ///
     /// # Errors
@@ -477,6 +487,13 @@ impl<'a> RwWriteGuard<'a> {
             }
             Err(error) => Err((self, error)),
         }
+    }
+
+    /// As dropping the guard, but in the background.
+    pub(crate) fn abandon(mut self) {
+        drop(self.tenure.take());
+        self.lock.writers.release_aside();
+        std::mem::forget(self);
     }
 
     /// Gives the lock back, as dropping the guard does, and says whether that went well.

@@ -79,11 +79,19 @@ impl Drop for Attempt<'_> {
 }
 
 /// Gives the lock in front of the leases back, also on unwinding.
-struct InFront<'a>(&'a LocalQueue);
+struct InFront<'a> {
+    queue: &'a LocalQueue,
+    bound: &'a Bound,
+}
 
 impl Drop for InFront<'_> {
     fn drop(&mut self) {
-        log_release(self.0.release());
+        if self.bound.is_none() {
+            log_release(self.queue.release());
+        } else {
+            // The caller may have no time to wait for that.
+            self.queue.release_aside();
+        }
     }
 }
 
@@ -135,7 +143,10 @@ impl Inner {
     ) -> Result<Lease> {
         loop {
             self.queue.acquire(bound, || data.now())?;
-            let in_front = InFront(&self.queue);
+            let in_front = InFront {
+                queue: &self.queue,
+                bound,
+            };
             let waiter = Waiter::new(self.session(), bound);
             let claim = Claim {
                 count,
@@ -171,8 +182,11 @@ impl Inner {
         {
             return Ok(None);
         }
-        let _in_front = InFront(&self.queue);
         let bound = Bound::none();
+        let _in_front = InFront {
+            queue: &self.queue,
+            bound: &bound,
+        };
         let waiter = Waiter::new(self.session(), &bound);
         let claim = Claim {
             count,
@@ -209,15 +223,14 @@ impl Inner {
             waiter.holds = false;
         }
         holders.extend(waiters);
-        let own: Vec<_> = self.queue.own_node().into_iter().collect();
-        Ok(Participant::all(holders, &own, None))
+        let mut own = self.session().own_nodes();
+        own.extend(self.queue.own_node());
+        let idle = self.queue.idle_node();
+        Ok(Participant::all(holders, &own, idle.as_deref()))
     }
 
     pub(crate) fn limit_now(&self) -> Result<u32> {
-        let session = self.session();
-        session.fork().refuse_child()?;
-        let limit = self.limit.read(session, |request| session.call(&request));
-        limit.map_err(|error| self.leases.failure(error))
+        self.leases.limit_now(&self.limit)
     }
 
     /// The queue that a participant's node stands in: the leases', or that of the lock in front.
@@ -308,6 +321,13 @@ impl Lease {
         tenure.map_or(Ok(()), |tenure| self.give_back(&tenure))
     }
 
+    /// As [`Lease::release`], in the background.
+    pub(crate) fn abandon(mut self) {
+        if let Some(tenure) = self.tenure.take() {
+            self.inner.leases.abandon(&tenure, News::Unknown(None));
+        }
+    }
+
     fn give_back(&self, tenure: &Tenure) -> Result<()> {
         self.session().fork().refuse_child()?;
         self.inner.leases.leave(tenure, News::Unknown(None))
@@ -355,14 +375,14 @@ impl Semaphore {
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire); also [`is_invalid`](Error::is_invalid) if `count` is 0, or
-    /// more than the maximum at this moment.
+    /// more than the maximum, also if that is lowered while it waits.
     pub fn acquire_many(&self, count: u32) -> Result<Permit> {
         let count = at_least_one(count)?;
         self.inner.acquire_plainly(count).map(Permit)
     }
 
     /// Takes a permit if one is free and nobody waits for one. Writes nothing to ZooKeeper if none
-    /// is free.
+    /// is free, but for what it may write once: the maximum, for others to agree on.
     ///
     /// Also `None` while somebody else is just taking one: the lock in front is taken, and this
     /// call waits for nobody.

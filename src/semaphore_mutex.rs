@@ -194,6 +194,11 @@ pub struct SemaphoreMutexGuard(Lease);
 impl SemaphoreMutexGuard {
     holding_methods!();
 
+    /// As dropping the guard, but in the background.
+    pub(crate) fn abandon(self) {
+        self.0.abandon();
+    }
+
     /// Gives the lock back, as dropping the guard does, and says whether that went well.
     ///
     /// # Errors

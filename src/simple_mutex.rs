@@ -264,6 +264,13 @@ impl<'a> SimpleMutexGuard<'a> {
     holding_methods!();
     revocation_method!();
 
+    /// As dropping the guard, but in the background.
+    pub(crate) fn abandon(mut self) {
+        drop(self.tenure.take());
+        self.mutex.queue.release_aside();
+        std::mem::forget(self);
+    }
+
     /// Gives the lock back, as dropping the guard does, and says whether that went well.
     ///
     /// # Errors

@@ -6,10 +6,11 @@ use super::Contest;
 use super::look::children_of;
 use super::place::{News, Won};
 use crate::error::{Error, Result};
+use crate::fencing::FencingToken;
 use crate::path::split;
 use crate::sequence::Sequence;
-use crate::session::keeper::{NodeMode, Request};
-use crate::session::{CallError, Orphan, Step, Waiter};
+use crate::session::keeper::{NodeMode, Reply, Request};
+use crate::session::{CallError, Contact, Orphan, Step, Waiter};
 use crate::tenure::{Founding, Tenure};
 use crate::verdict::{Rule, TieOrder, Verdict, verdict_by};
 
@@ -29,7 +30,7 @@ impl Contest {
     ) -> Result<Won> {
         // The reader's own transaction is younger than those of writers who wait, so its token
         // would be larger than theirs.
-        let token = writer.fencing_token()?;
+        let token = self.token_of(writer, waiter)?;
         let (folder, written) = split(writer.node());
         let contender = self
             .grammar
@@ -48,28 +49,46 @@ impl Contest {
             }
             let prefix = self.grammar.prefix(uuid::Uuid::new_v4(), self.class);
             let path = self.folder.child(&format!("{prefix}{number}"));
-            let orphan = || {
+            let orphan = |contact: &Contact| {
                 let path = path.clone();
-                self.session.reap(Orphan::Node { path }, writer.epoch());
+                self.session.reap(Orphan::Node { path }, &contact.epoch);
             };
             let request = Request::Create {
                 path: path.clone(),
                 data: Arc::clone(data),
                 mode: NodeMode::Ephemeral,
             };
-            match waiter.call(request) {
-                Ok(_) => {}
+            let created = match waiter.call(request) {
+                Ok((_, created)) => created,
                 Err(CallError::Unknown(contact)) => {
-                    orphan();
+                    orphan(&contact);
                     return Err(CallError::Unknown(contact));
                 }
                 Err(error) => return Err(error),
-            }
+            };
             let won = self.see_both(&path, written, writer, token, waiter);
-            if !matches!(won, Ok(Some(_))) {
-                orphan();
+            if matches!(won, Ok(Some(_))) {
+                // Before this thread can release the writer: another thread of this process must
+                // not get it handed over beside the reader.
+                writer.end_with_this_turn();
+            } else {
+                orphan(&created);
             }
             won
+        })
+    }
+
+    fn token_of(&self, writer: &Tenure, waiter: &Waiter<'_>) -> Result<FencingToken> {
+        if let Some(token) = writer.known_token() {
+            return Ok(token);
+        }
+        waiter.persist(self.folder.as_str(), |_| {
+            match waiter.call(Request::stat(writer.node()))? {
+                (Reply::Stat(Some(stat)), _) if writer.is_own(&stat) => {
+                    FencingToken::of(&stat).map(Some).map_err(CallError::Left)
+                }
+                _ => Err(CallError::Left(writer.loss())),
+            }
         })
     }
 
@@ -79,7 +98,7 @@ impl Contest {
         path: &str,
         written: &str,
         writer: &Tenure,
-        token: crate::FencingToken,
+        token: FencingToken,
         waiter: &Waiter<'_>,
     ) -> Step<Option<Won>> {
         let request = Request::Children {
@@ -87,17 +106,23 @@ impl Contest {
             watch: false,
         };
         let (reply, contact) = waiter.call(request)?;
+        if contact.epoch.number() != writer.epoch().number() {
+            // What is listed may be the nodes of a session that has just been given up.
+            return Err(CallError::Left(writer.loss()));
+        }
         let mut children = children_of(reply);
         let reads = children.iter().any(|child| child == split(path).1);
-        // It has the writer's number, which would be a tie.
-        children.retain(|child| child != split(path).1);
+        // Those who stand in for the writer have its number, which would be a tie: this one, and
+        // any that an attempt before the last break of the connection has made.
+        let number = |name: &str| self.grammar.parse(name).map(|other| other.sequence);
+        children.retain(|child| child == written || number(child) != number(written));
         let ties = TieOrder::default();
         let verdict = verdict_by(Rule::Exclusive, &self.grammar, written, &children, &ties);
         if !reads || !matches!(verdict, Verdict::Held { .. }) {
             return Err(CallError::Left(Error::removed(writer.node())));
         }
         let founding = Founding {
-            epoch: Arc::clone(&contact.epoch),
+            epoch: Arc::clone(writer.epoch()),
             nodes: vec![path.to_owned()],
             proven_on: contact.connection,
             token: Some(token),

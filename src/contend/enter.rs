@@ -17,12 +17,9 @@ impl Contest {
         claim: &Claim<'_>,
     ) -> Step<()> {
         self.make_sure(place, waiter)?;
-        let mut nodes = match std::mem::take(place) {
-            Place::Queued { nodes, epoch } if nodes.len() == claim.count => {
-                *place = Place::Queued { nodes, epoch };
-                return Ok(());
-            }
-            Place::Queued { nodes, .. } => nodes,
+        // A copy: the place goes on saying what there is, whatever fails below.
+        let mut nodes = match place {
+            Place::Queued { nodes, .. } => nodes.clone(),
             _ => Vec::with_capacity(claim.count),
         };
         while nodes.len() < claim.count {

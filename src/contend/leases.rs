@@ -4,6 +4,7 @@
 //! create its nodes and count. So whoever counts may have more nodes in the folder than fit, and
 //! nobody else is misled by that.
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use super::Contest;
@@ -56,19 +57,19 @@ impl Limit {
         }
     }
 
-    /// The limit that stands now.
+    /// The limit that stands now, and what tells when another does.
     pub(crate) fn read(
         &self,
         session: &Arc<Session>,
         mut call: impl FnMut(Request) -> Step<(Reply, Contact)>,
-    ) -> Step<u32> {
+    ) -> Step<(u32, Option<Arc<Notice>>)> {
         match self {
             Self::Fixed { max, home, agreed } => {
                 if !agreed.load(Ordering::Relaxed) {
                     agree(*max, home, &mut call)?;
                     agreed.store(true, Ordering::Relaxed);
                 }
-                Ok(*max)
+                Ok((*max, None))
             }
             Self::Shared {
                 count,
@@ -78,15 +79,16 @@ impl Limit {
                 if let Some((max, watch)) = &*known.lock()
                     && watch.is_live()
                 {
-                    return Ok(*max);
+                    return Ok((*max, Some(Arc::clone(watch.notice()))));
                 }
                 let watch = WatchGuard::new(session, count.as_str(), WatchKind::Data, None);
                 let (value, contact) = count::read(count, *initial, true, &mut call)?;
                 watch.armed(contact.connection);
                 let max = u32::try_from(value.number).unwrap_or(0);
+                let notice = Arc::clone(watch.notice());
                 let before = known.lock().replace((max, watch));
                 drop(before);
-                Ok(max)
+                Ok((max, Some(notice)))
             }
         }
     }
@@ -96,19 +98,6 @@ impl Limit {
         if let Self::Fixed { agreed, .. } = self {
             agreed.store(false, Ordering::Relaxed);
         }
-    }
-
-    /// Has `waiter` woken when the limit changes. Returns the watch's registration, to ask.
-    fn wake(&self, waiter: &Waiter<'_>) -> Option<Arc<Notice>> {
-        let Self::Shared { known, .. } = self else {
-            return None;
-        };
-        let known = known.lock();
-        let (_, watch) = known.as_ref()?;
-        watch
-            .notice()
-            .redirect(Wake::Signal(Arc::clone(waiter.signal())));
-        Some(Arc::clone(watch.notice()))
     }
 }
 
@@ -171,6 +160,8 @@ enum Counted {
     TooMany {
         contact: Contact,
         over: u32,
+        /// What tells of another limit.
+        changed: Option<Arc<Notice>>,
     },
     Again,
 }
@@ -188,22 +179,20 @@ impl Contest {
     ) -> Result<Arc<Tenure>> {
         let mut watch = None;
         let mut arm = false;
-        let new_folder = || limit.forget();
-        let claim = Claim {
-            data: Arc::clone(&claim.data),
-            new_folder: &new_folder,
-            ..*claim
-        };
         self.persist(place, waiter, |place| {
             // Two who count and wait at once would wait for each other's leases.
             if in_front.state(now()) == LockState::Lost {
                 return Err(CallError::Left(in_front.loss()));
             }
-            let (contact, over) =
-                match self.count_leases(place, waiter, &claim, limit, (&mut watch, arm))? {
+            let (contact, over, changed) =
+                match self.count_leases(place, waiter, claim, limit, (&mut watch, arm))? {
                     Counted::Fit(tenure) => return Ok(Some(tenure)),
                     Counted::Again => return Ok(None),
-                    Counted::TooMany { contact, over } => (contact, over),
+                    Counted::TooMany {
+                        contact,
+                        over,
+                        changed,
+                    } => (contact, over, changed),
                 };
             if let Some(reporter) = claim.reporter {
                 reporter.report(0, usize::try_from(over).unwrap_or(usize::MAX));
@@ -214,7 +203,9 @@ impl Contest {
                 return Ok(None);
             }
             let folder = watch.as_ref().expect("armed with the list");
-            let changed = limit.wake(waiter);
+            if let Some(changed) = &changed {
+                changed.redirect(Wake::Signal(Arc::clone(waiter.signal())));
+            }
             let notices: Vec<_> = [Some(folder.notice()), changed.as_ref()]
                 .into_iter()
                 .flatten()
@@ -248,9 +239,21 @@ impl Contest {
         limit: &Limit,
         (watch, arm): (&mut Option<WatchGuard>, bool),
     ) -> Step<Counted> {
-        let max = limit.read(&self.session, |request| waiter.call(request))?;
+        let read = || limit.read(&self.session, |request| waiter.call(request));
+        let (mut max, mut changed) = read()?;
         self.check_fits(claim.count, max)?;
-        self.enter(place, waiter, claim)?;
+        let made_anew = Cell::new(false);
+        let new_folder = || made_anew.set(true);
+        let claim = Claim {
+            data: Arc::clone(&claim.data),
+            new_folder: &new_folder,
+            ..*claim
+        };
+        self.enter(place, waiter, &claim)?;
+        if made_anew.get() {
+            limit.forget();
+            (max, changed) = read()?;
+        }
         let Some((children, contact)) = self.list_for(place, waiter, watch, arm)? else {
             limit.forget();
             return Ok(Counted::Again);
@@ -263,7 +266,11 @@ impl Contest {
         }
         let over = self.count(&children).saturating_sub(max);
         if over > 0 {
-            return Ok(Counted::TooMany { contact, over });
+            return Ok(Counted::TooMany {
+                contact,
+                over,
+                changed,
+            });
         }
         let founding = Founding {
             epoch: Arc::clone(epoch),
@@ -281,14 +288,20 @@ impl Contest {
 
     /// Whether so many leases are free. Writes nothing.
     pub(crate) fn has_free_leases(&self, wanted: usize, limit: &Limit) -> Result<bool> {
-        let max = limit
-            .read(&self.session, |request| self.session.call(&request))
-            .map_err(|error| self.failure(error))?;
+        let max = self.limit_now(limit)?;
         self.check_fits(wanted, max)
             .map_err(|error| self.failure(error))?;
         let taken = self.leases_taken()?;
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
         Ok(taken.saturating_add(wanted) <= max)
+    }
+
+    /// The limit that stands now.
+    pub(crate) fn limit_now(&self, limit: &Limit) -> Result<u32> {
+        self.session.fork().refuse_child()?;
+        let read = limit.read(&self.session, |request| self.session.call(&request));
+        let (max, _) = read.map_err(|error| self.failure(error))?;
+        Ok(max)
     }
 
     /// How many leases there are now.

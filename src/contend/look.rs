@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::place::{Claim, News, Place, Won};
+use super::place::{Claim, News, Place, Watching, Won};
 use super::wait::sleep_until_fired;
 use super::{Contest, WaitStrategy};
 use crate::error::{Error, Result};
@@ -36,7 +36,7 @@ impl Contest {
         &self,
         place: &mut Place,
         waiter: &Waiter<'_>,
-        watch: &mut Option<WatchGuard>,
+        watching: &mut Watching,
         claim: &Claim<'_>,
     ) -> Step<Option<Won>> {
         // Whoever wants to know its position must hear of every change ahead.
@@ -46,7 +46,7 @@ impl Contest {
         };
         let by_folder = strategy == WaitStrategy::ParentWatch;
         let arm = claim.curious || by_folder || self.second_lately.load(Ordering::Relaxed);
-        let found = self.find(place, waiter, watch, arm, claim)?;
+        let found = self.find(place, waiter, &mut watching.folder, arm, claim)?;
         let (on, sole, contact) = match found {
             Found::Won(won) => return Ok(Some(won)),
             Found::Again => return Ok(None),
@@ -55,10 +55,10 @@ impl Contest {
         match strategy {
             WaitStrategy::PredecessorWatch => {
                 self.second_lately.store(sole, Ordering::Relaxed);
-                return self.wait_for(&on, sole, place, waiter, watch, &contact);
+                return self.wait_for(&on, sole, place, waiter, watching, &contact);
             }
             WaitStrategy::ParentWatch => {
-                let folder = watch.as_ref().expect("armed with the list");
+                let folder = watching.folder.as_ref().expect("armed with the list");
                 sleep_until_fired(folder.notice(), waiter, &contact)?;
             }
             WaitStrategy::Polling(pause) => {

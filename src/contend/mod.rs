@@ -29,6 +29,7 @@ use std::time::Duration;
 pub(crate) use self::enter::make_node;
 pub(crate) use self::leases::Limit;
 pub(crate) use self::participants::Queued;
+use self::place::Watching;
 pub(crate) use self::place::{Claim, News, Place, Won};
 pub(crate) use self::rendezvous::Member;
 pub(crate) use self::wait::sleep_until_fired;
@@ -96,13 +97,13 @@ impl Contest {
         waiter: &Waiter<'_>,
         claim: &Claim<'_>,
     ) -> Result<Won> {
-        let mut watch = None;
+        let mut watching = Watching::default();
         self.persist(place, waiter, |place| {
             if self.class == Class::Sole {
-                return self.seize(place, waiter, claim);
+                return self.seize(place, waiter, &mut watching, claim);
             }
             self.enter(place, waiter, claim)?;
-            self.look(place, waiter, &mut watch, claim)
+            self.look(place, waiter, &mut watching, claim)
         })
     }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Contest;
 use super::look::children_of;
+use super::sole::revocation_of;
 use crate::error::{Error, Result};
 use crate::names::Class;
 use crate::path::split;
@@ -76,10 +77,27 @@ impl Contest {
     /// Asks for the lock back. Returns whether the node still stands.
     pub(crate) fn revoke(&self, path: &str) -> Result<bool> {
         self.check_is_of_ours(path)?;
+        let mut data: Arc<[u8]> = Arc::from(REVOKE);
+        let mut version = None;
+        if self.class == Class::Sole {
+            self.session.fork().refuse_child()?;
+            let request = Request::Data {
+                path: path.to_owned(),
+                watch: false,
+            };
+            match self.session.call(&request) {
+                Ok((Reply::Data(found, stat), _)) => {
+                    data = revocation_of(&found);
+                    version = Some(stat.version);
+                }
+                Ok(_) | Err(CallError::Refused(KeeperError::NoNode)) => return Ok(false),
+                Err(error) => return Err(self.failure(error)),
+            }
+        }
         self.tell(&Request::Set {
             path: path.to_owned(),
-            data: Arc::from(REVOKE),
-            version: None,
+            data,
+            version,
         })
     }
 
@@ -94,7 +112,8 @@ impl Contest {
         self.session.fork().refuse_child()?;
         match self.session.call(request) {
             Ok(_) => Ok(true),
-            Err(CallError::Refused(KeeperError::NoNode)) => Ok(false),
+            // Another node of the same name, or the request of somebody else.
+            Err(CallError::Refused(KeeperError::NoNode | KeeperError::BadVersion)) => Ok(false),
             Err(error) => Err(self.failure(error)),
         }
     }

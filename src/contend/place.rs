@@ -82,6 +82,16 @@ impl Place {
     }
 }
 
+/// The watches that an acquire has left. They outlive the step that left them: see
+/// [`WatchGuard::instead_of`].
+#[derive(Default)]
+pub(super) struct Watching {
+    /// On the folder, for its children.
+    pub(super) folder: Option<WatchGuard>,
+    /// On the node that is waited for.
+    pub(super) node: Option<WatchGuard>,
+}
+
 /// What is known about others who wait for what we hold.
 pub(crate) enum News {
     /// Nothing: nobody has looked, or something changed since. The watch has no further use, and

@@ -10,9 +10,10 @@ use std::sync::Arc;
 
 use super::Contest;
 use super::enter::make_node;
-use super::place::{Claim, News, Place};
+use super::place::{Claim, News, Place, Watching};
 use super::wait::sleep_until_any_fired;
 use crate::error::Result;
+use crate::names::Dialect;
 use crate::path::split;
 use crate::session::keeper::{KeeperError, NodeStat, Reply, Request, WatchKind};
 use crate::session::watches::Wake;
@@ -26,11 +27,17 @@ const READY: &str = "ready";
 /// A member that is inside.
 pub(crate) struct Member {
     pub(crate) tenure: Arc<Tenure>,
-    /// The names of those who were in the folder when we went in, ours among them: with whom we
-    /// go out. Who has left by then is not waited for, nor is who comes later.
+    /// The names of those who were in the folder when we went in, ours among them.
     met: Vec<String>,
-    /// The transaction that made our `ready`.
+    /// The transaction that made our `ready`, unless it was gone by then.
     ready: Option<i64>,
+}
+
+/// One with whom we go out. Other libraries use a name again in the next round, so it is the node
+/// that counts.
+struct Companion {
+    name: String,
+    czxid: i64,
 }
 
 impl Contest {
@@ -44,6 +51,7 @@ impl Contest {
     ) -> Result<Member> {
         // Our node's own transaction, asked for once for each node.
         let mut own: Option<(String, i64)> = None;
+        let mut watching = Watching::default();
         self.persist(place, waiter, |place| {
             self.enter(place, waiter, claim)?;
             let node = place.queued().0[0].clone();
@@ -60,14 +68,16 @@ impl Contest {
             };
             // Both watches are left before the count, so nothing that happens after it is missed.
             let ready_path = self.folder.child(READY);
-            let ready_watch = self.watch_for(&ready_path, WatchKind::Data, waiter);
+            let wake = Wake::Signal(Arc::clone(waiter.signal()));
+            let fresh = WatchGuard::new(&self.session, &ready_path, WatchKind::Data, Some(wake));
+            let ready_watch = fresh.of_reused_name().instead_of(&mut watching.node);
             let (ready, contact) = stat_of(waiter.call(Request::Stat {
                 path: ready_path.clone(),
                 watch: true,
             })?);
             ready_watch.armed(contact.connection);
-            let mut folder = None;
-            let Some((children, listed)) = self.list_for(place, waiter, &mut folder, true)? else {
+            let folder = &mut watching.folder;
+            let Some((children, listed)) = self.list_for(place, waiter, folder, true)? else {
                 return Ok(None);
             };
             let met: Vec<_> = self.members(&children).map(str::to_owned).collect();
@@ -101,9 +111,13 @@ impl Contest {
             let notices = [ready_watch.notice(), folder.notice()];
             sleep_until_any_fired(&notices, waiter, &contact)?;
             // It was made after our node, and we were counted; kazoo's members remove it as soon
-            // as one of them leaves.
-            if ready.is_none() && ready_watch.notice().says_created() {
-                return Ok(self.go_in(place, met, None, &contact));
+            // as one of them leaves. Nobody came between the list and that, or we would not know
+            // all whom we met.
+            let made = ready_watch.notice();
+            if ready.is_none() && made.says_created() && made.came_before(folder.notice()) {
+                let (ready, contact) = stat_of(waiter.call(Request::stat(&*ready_path))?);
+                let ready = ready.filter(|ready| ready.czxid > czxid);
+                return Ok(self.go_in(place, met, ready.map(|ready| ready.czxid), &contact));
             }
             Ok(None)
         })
@@ -151,70 +165,141 @@ impl Contest {
 
     /// Leaves, and waits until all have left with whom we entered.
     ///
-    /// The first by name stays until the others have gone, and takes `ready` with it: so `ready`
-    /// stands for as long as one of them may still have to see it, and is gone before anybody can
-    /// enter again. All others go at once.
+    /// The first by name stays until the others have gone, and then removes `ready`: so `ready`
+    /// stands for as long as one of them may still have to see it. All others go at once. (Whoever sees the first one sees it as the first: it
+    /// stays for as long as any other does.)
     pub(crate) fn part(&self, member: &Member, waiter: &Waiter<'_>) -> Result<()> {
         let tenure = &member.tenure;
         if tenure.state(now()) == LockState::Lost {
             return Err(tenure.loss());
         }
         let (_, own) = split(tenure.node());
-        let stays = member.met.iter().all(|name| own <= name.as_str());
-        if !stays {
-            self.leave(tenure, News::Unknown(None))?;
-        }
-        let others: Vec<_> = member.met.iter().filter(|name| *name != own).collect();
         let mut place = Place::Nowhere;
-        self.persist(&mut place, waiter, |place| {
+        let mut with = self.persist(&mut place, waiter, |place| {
+            let Some((children, _)) = self.list_for(place, waiter, &mut None, false)? else {
+                return Ok(Some(Vec::new()));
+            };
+            self.companions(member, own, &children, waiter).map(Some)
+        })?;
+        // The first by name comes last.
+        with.sort_by(|a, b| b.name.cmp(&a.name));
+        let stays = with.last().is_none_or(|first| own < first.name.as_str());
+        if !stays {
+            self.persist(&mut place, waiter, |_| {
+                self.go_out(tenure, waiter).map(Some)
+            })?;
+        }
+        for (at, companion) in with.iter().enumerate() {
+            let is_last = at + 1 == with.len();
+            if is_last && !stays && self.grammar.dialect() == Dialect::Kazoo {
+                // A first member of kazoo's takes `ready` for another member, and waits for it.
+                self.clear_ready(member, waiter)?;
+            }
+            self.see_off(companion, stays.then_some(&**tenure), waiter)?;
+        }
+        if stays {
+            self.persist(&mut place, waiter, |_| {
+                self.go_out(tenure, waiter).map(Some)
+            })?;
+        }
+        // Not before: who waits for the next round would find no `ready`, and count us.
+        self.clear_ready(member, waiter)
+    }
+
+    /// Those of the list who entered together with us: they were there when we went in, and their
+    /// nodes are older than `ready`. (A younger one has come too early for the next round.)
+    fn companions(
+        &self,
+        member: &Member,
+        own: &str,
+        children: &[String],
+        waiter: &Waiter<'_>,
+    ) -> Step<Vec<Companion>> {
+        let mut with = Vec::new();
+        for name in self.members(children) {
+            if name == own || !member.met.iter().any(|met| met == name) {
+                continue;
+            }
+            let (stat, _) = stat_of(waiter.call(Request::stat(self.folder.child(name)))?);
+            let Some(czxid) = stat.map(|stat| stat.czxid) else {
+                continue;
+            };
+            if member.ready.is_none_or(|ready| czxid < ready) {
+                let name = name.to_owned();
+                with.push(Companion { name, czxid });
+            }
+        }
+        Ok(with)
+    }
+
+    /// Waits until a companion's node is gone. If our own stands meanwhile, it must stay ours.
+    fn see_off(
+        &self,
+        companion: &Companion,
+        inside: Option<&Tenure>,
+        waiter: &Waiter<'_>,
+    ) -> Result<()> {
+        let path = self.folder.child(&companion.name);
+        let mut watch = None;
+        self.persist(&mut Place::Nowhere, waiter, |_| {
             // Those who entered with us take us for gone.
-            if stays && tenure.state(now()) == LockState::Lost {
+            if let Some(tenure) = inside
+                && tenure.state(now()) == LockState::Lost
+            {
                 return Err(CallError::Left(tenure.loss()));
             }
-            let mut folder = None;
-            let Some((children, contact)) = self.list_for(place, waiter, &mut folder, true)? else {
-                return Ok(Some(()));
+            let wake = Wake::Signal(Arc::clone(waiter.signal()));
+            let fresh = WatchGuard::new(&self.session, &path, WatchKind::Data, Some(wake));
+            let watch = fresh.of_reused_name().instead_of(&mut watch);
+            let request = Request::Data {
+                path: path.clone(),
+                watch: true,
             };
-            if !children.iter().any(|child| others.contains(&child)) {
-                return Ok(Some(()));
+            match waiter.call(request) {
+                Ok((Reply::Data(_, stat), contact)) => {
+                    watch.armed(contact.connection);
+                    if stat.czxid != companion.czxid {
+                        return Ok(Some(()));
+                    }
+                    sleep_until_any_fired(&[watch.notice()], waiter, &contact)?;
+                    Ok(None)
+                }
+                Ok(_) | Err(CallError::Refused(KeeperError::NoNode)) => Ok(Some(())),
+                Err(error) => Err(error),
             }
-            let folder = folder.as_ref().expect("armed with the list");
-            sleep_until_any_fired(&[folder.notice()], waiter, &contact)?;
-            Ok(None)
-        })?;
-        self.clear_ready(member)?;
-        if stays {
-            self.leave(tenure, News::Unknown(None))?;
+        })
+    }
+
+    /// Removes our own node; if that is not confirmed, it goes on in the background.
+    fn go_out(&self, tenure: &Tenure, waiter: &Waiter<'_>) -> Step<()> {
+        if !waiter.has_time() {
+            self.abandon(tenure, News::Unknown(None));
+            return Ok(());
         }
-        Ok(())
+        match self.leave(tenure, News::Unknown(None)) {
+            Err(error) if error.is_lock_lost() => Err(CallError::Left(error)),
+            _ => Ok(()),
+        }
     }
 
     /// Removes the `ready` that let us in, if it is still there.
-    fn clear_ready(&self, member: &Member) -> Result<()> {
+    fn clear_ready(&self, member: &Member, waiter: &Waiter<'_>) -> Result<()> {
         let Some(czxid) = member.ready else {
             return Ok(());
         };
         let path = self.folder.child(READY);
-        let clear = || {
-            let (stat, _) = stat_of(self.session.call(&Request::stat(&*path))?);
-            match stat {
-                Some(stat) if stat.czxid == czxid => {
-                    remove_exactly(&path, &stat, |request| self.session.call(&request))
-                }
-                _ => Ok(()),
+        self.persist(&mut Place::Nowhere, waiter, |_| {
+            let (stat, _) = stat_of(waiter.call(Request::stat(&*path))?);
+            if let Some(stat) = stat.filter(|stat| stat.czxid == czxid) {
+                remove_exactly(&path, &stat, |request| waiter.call(request))?;
             }
-        };
-        clear().map_err(|error| self.failure(error))
+            Ok(Some(()))
+        })
     }
 
     fn members<'a>(&self, children: &'a [String]) -> impl Iterator<Item = &'a str> {
         let names = children.iter().map(String::as_str);
         names.filter(|name| self.grammar.parse(name).is_some())
-    }
-
-    fn watch_for(&self, path: &str, kind: WatchKind, waiter: &Waiter<'_>) -> WatchGuard {
-        let wake = Wake::Signal(Arc::clone(waiter.signal()));
-        WatchGuard::new(&self.session, path, kind, Some(wake))
     }
 }
 

@@ -4,14 +4,17 @@
 use std::sync::Arc;
 
 use super::Contest;
-use super::place::{Claim, Create, News, Place, Won};
+use super::place::{Claim, Create, News, Place, Watching, Won};
 use super::wait::sleep_until_fired;
 use crate::fencing::FencingToken;
 use crate::link::Epoch;
+use crate::path::split;
 use crate::session::keeper::{KeeperError, NodeMode, NodeStat, Reply, Request, WatchKind};
 use crate::session::watches::Wake;
-use crate::session::{CallError, Contact, Proof, Step, Waiter, WatchGuard, find_plain};
-use crate::tenure::{Founding, Tenure};
+use crate::session::{
+    CallError, Contact, ID, Proof, Step, Waiter, WatchGuard, find_plain, id_of, same_id,
+};
+use crate::tenure::{Founding, REVOKE, Tenure};
 
 impl Contest {
     /// Creates the node, or waits once for the one that stands in the way.
@@ -19,6 +22,7 @@ impl Contest {
         &self,
         place: &mut Place,
         waiter: &Waiter<'_>,
+        watching: &mut Watching,
         claim: &Claim<'_>,
     ) -> Step<Option<Won>> {
         let won = self.create_and_confirm(place, waiter, claim)?;
@@ -31,6 +35,7 @@ impl Contest {
         let path = self.folder.as_str();
         let wake = Wake::Signal(Arc::clone(waiter.signal()));
         let ahead = WatchGuard::new(&self.session, path, WatchKind::Data, Some(wake));
+        let ahead = ahead.of_reused_name().instead_of(&mut watching.node);
         let request = Request::Data {
             path: path.to_owned(),
             watch: true,
@@ -106,7 +111,11 @@ impl Contest {
                 }
                 Err(CallError::Refused(KeeperError::NodeExists)) => return Ok(false),
                 Err(CallError::Refused(KeeperError::NoNode)) => {
-                    let (folder, _) = crate::path::split(path);
+                    let (folder, _) = split(path);
+                    if folder.is_empty() {
+                        // Only a missing chroot leaves the root without a parent.
+                        return Err(CallError::Refused(KeeperError::NoNode));
+                    }
                     self.make_folder(waiter, folder)?;
                 }
                 Err(CallError::Unknown(contact)) => {
@@ -131,14 +140,14 @@ impl Contest {
         let path = self.folder.as_str();
         // Another's node could take the place of ours and be deleted by our release, so ours is
         // watched from the beginning.
-        let watch = WatchGuard::new(&self.session, path, WatchKind::Data, None);
+        let watch = WatchGuard::new(&self.session, path, WatchKind::Data, None).of_reused_name();
         let request = Request::Data {
             path: path.to_owned(),
             watch: true,
         };
         let (stat, contact): (NodeStat, Contact) = match waiter.call(request) {
             Ok((Reply::Data(found, stat), contact))
-                if found[..] == data[..] && stat.ephemeral_owner == epoch.session_id() =>
+                if same_id(&found, data) && stat.ephemeral_owner == epoch.session_id() =>
             {
                 (stat, contact)
             }
@@ -171,6 +180,12 @@ impl Contest {
 
 /// What nobody else's node holds.
 fn with_id(data: &[u8]) -> Arc<[u8]> {
-    let id = format!(" id={}", uuid::Uuid::new_v4().simple());
+    let id = format!("{ID}{}", uuid::Uuid::new_v4().simple());
     [data, id.as_bytes()].concat().into()
+}
+
+/// What somebody who wants the lock back writes: the message, and the holder's id, by which the
+/// holder goes on knowing its own node.
+pub(super) fn revocation_of(data: &[u8]) -> Arc<[u8]> {
+    [REVOKE, id_of(data).unwrap_or_default()].concat().into()
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Contest;
-use super::place::{News, Place, Won};
+use super::place::{News, Place, Watching, Won};
 use crate::session::keeper::{KeeperError, Request, WatchKind};
 use crate::session::watches::{Notice, Wake};
 use crate::session::{CallError, Contact, Step, Waiter, WatchGuard};
@@ -18,12 +18,13 @@ impl Contest {
         sole: bool,
         place: &mut Place,
         waiter: &Waiter<'_>,
-        folder: &mut Option<WatchGuard>,
+        watching: &mut Watching,
         listed: &Contact,
     ) -> Step<Option<Won>> {
         let path = self.folder.child(on);
         let wake = Wake::Signal(Arc::clone(waiter.signal()));
         let ahead = WatchGuard::new(&self.session, &path, WatchKind::Data, Some(wake));
+        let ahead = ahead.instead_of(&mut watching.node);
         let request = Request::Data { path, watch: true };
         let contact = match waiter.call(request) {
             Ok((_, contact)) => contact,
@@ -34,7 +35,7 @@ impl Contest {
         ahead.armed(contact.connection);
         sleep_until_fired(ahead.notice(), waiter, &contact)?;
         if sole && listed.connection == contact.connection {
-            Ok(self.take_over(ahead.notice(), place, folder, &contact))
+            Ok(self.take_over(ahead.notice(), place, &mut watching.folder, &contact))
         } else {
             Ok(None)
         }

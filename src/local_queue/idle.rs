@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::release::Next;
+use super::release::{Next, Parting};
 use super::{LocalQueue, Turn};
 use crate::error::Result;
 use crate::session::watches::Disturbed;
@@ -23,7 +23,7 @@ impl LocalQueue {
                 }
             }
         };
-        self.release_slowly(Next::Leave(stint))
+        self.release_slowly(Next::Leave(stint), Parting::Confirmed)
     }
 }
 
@@ -77,6 +77,13 @@ impl Timed for LocalQueue {
 }
 
 impl LocalLock for LocalQueue {
+    fn reconnected(&self) {
+        // Who came while there was no contact could not be seen, and the watch is gone.
+        if !self.policy.linger.is_zero() {
+            self.recalled();
+        }
+    }
+
     fn closed(&self) {
         let (tell, idle) = {
             let mut local = self.state.lock();

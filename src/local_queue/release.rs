@@ -22,10 +22,32 @@ pub(super) enum Next {
     Leave(Stint),
 }
 
+/// Who waits for a release to be confirmed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Parting {
+    /// The releasing thread.
+    Confirmed,
+    /// Nobody.
+    Aside,
+}
+
 impl LocalQueue {
     /// Gives one hold back. Called by the owner only.
     #[inline]
     pub(crate) fn release(&self) -> Result<()> {
+        self.release_by(Parting::Confirmed)
+    }
+
+    /// As [`LocalQueue::release`], for a caller who has no time left: what must be asked of
+    /// ZooKeeper is asked in the background.
+    pub(crate) fn release_aside(&self) {
+        if let Err(error) = self.release_by(Parting::Aside) {
+            log::debug!("{}: {error}", self.contest.folder);
+        }
+    }
+
+    #[inline]
+    fn release_by(&self, parting: Parting) -> Result<()> {
         // A guard that a forked child has inherited is its parent's.
         self.contest.session.fork().refuse_child()?;
         let depth = self.depth.load(Ordering::Relaxed);
@@ -43,7 +65,7 @@ impl LocalQueue {
         };
         match next {
             Next::Settled => Ok(()),
-            next => self.release_slowly(next),
+            next => self.release_slowly(next, parting),
         }
     }
 
@@ -55,7 +77,7 @@ impl LocalQueue {
             return Next::Leave(stint);
         }
         let now = sync::now();
-        if !stint.tenure.is_held(now) || stint.tenure.is_asked_back() {
+        if !stint.tenure.is_held(now) || stint.tenure.is_in_last_turn() {
             return Next::Leave(stint);
         }
         if local.row.is_empty() {
@@ -121,10 +143,11 @@ impl LocalQueue {
     }
 
     #[cold]
-    pub(super) fn release_slowly(&self, mut next: Next) -> Result<()> {
+    pub(super) fn release_slowly(&self, mut next: Next, parting: Parting) -> Result<()> {
         loop {
             match next {
                 Next::Settled => return Ok(()),
+                Next::Look(stint) if parting == Parting::Aside => next = Next::Leave(stint),
                 Next::Look(mut stint) => {
                     let session = &self.contest.session;
                     let call = |request| session.call(&request);
@@ -144,6 +167,10 @@ impl LocalQueue {
                 Next::Leave(stint) => {
                     // Also when the delete panics: the others must not wait for this thread.
                     let _lead = self.lead(Place::Nowhere);
+                    if parting == Parting::Aside {
+                        self.contest.abandon(&stint.tenure, stint.news);
+                        return Ok(());
+                    }
                     return self.contest.leave(&stint.tenure, stint.news);
                 }
             }

@@ -386,6 +386,23 @@ impl SharedQueue {
 
     /// Gives one hold of this thread back.
     pub(crate) fn release(&self) -> Result<()> {
+        match self.let_go()? {
+            Some(group) => self.contest.leave(&group.tenure, group.news),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`SharedQueue::release`], for a caller who has no time left.
+    pub(crate) fn release_aside(&self) {
+        match self.let_go() {
+            Ok(Some(group)) => self.contest.abandon(&group.tenure, group.news),
+            Ok(None) => {}
+            Err(error) => log::debug!("{}: {error}", self.contest.folder),
+        }
+    }
+
+    /// Gives the group back whose last member this thread was.
+    fn let_go(&self) -> Result<Option<Group>> {
         // A guard that a forked child has inherited is its parent's.
         self.contest.session.fork().refuse_child()?;
         let me = thread_number();
@@ -394,7 +411,7 @@ impl SharedQueue {
             let hold = state.holds.get_mut(&me).expect("released by its holder");
             hold.depth -= 1;
             if hold.depth > 0 {
-                return Ok(());
+                return Ok(None);
             }
             let number = hold.group;
             state.holds.remove(&me);
@@ -406,7 +423,7 @@ impl SharedQueue {
                 drop(state);
                 return match tenure.state(sync::now()) {
                     LockState::Lost => Err(tenure.loss()),
-                    _ => Ok(()),
+                    _ => Ok(None),
                 };
             }
             if state.open == Some(number) {
@@ -414,7 +431,7 @@ impl SharedQueue {
             }
             state.groups.remove(&number).expect("looked up above")
         };
-        self.contest.leave(&group.tenure, group.news)
+        Ok(Some(group))
     }
 
     // ---- what the lock's users can see ----

@@ -37,7 +37,7 @@ use self::keeper::{Keeper, WatchEvent};
 use self::monitor::Monitor;
 pub(crate) use self::monitor::Timed;
 use self::orphans::Orphans;
-pub(crate) use self::orphans::{Orphan, Proof, find_created, find_plain};
+pub(crate) use self::orphans::{ID, Orphan, Proof, find_created, find_plain, id_of, same_id};
 pub(crate) use self::standing::Contact;
 use self::standing::{NoContact, Opened, Standing};
 pub(crate) use self::waiter::Waiter;
@@ -61,6 +61,8 @@ const EVENT_BACKLOG: usize = 1024;
 pub(crate) trait LocalLock: Send + Sync {
     /// The client was closed: wake everybody who queues locally.
     fn closed(&self);
+    /// There is contact again in the same session. On a worker thread.
+    fn reconnected(&self) {}
 }
 
 /// One client's session and all that depends on it.

@@ -230,7 +230,7 @@ pub(crate) fn find_plain(
     match call(request) {
         Ok((Reply::Data(found, stat), _)) => {
             let known = match proof {
-                Proof::Data(data) => found[..] == data[..],
+                Proof::Data(data) => same_id(&found, data),
                 Proof::Made(czxid) => stat.czxid == *czxid,
             };
             Ok(known && stat.ephemeral_owner == epoch.session_id())
@@ -238,6 +238,23 @@ pub(crate) fn find_plain(
         Ok(_) | Err(CallError::Refused(KeeperError::NoNode)) => Ok(false),
         Err(error) => Err(error),
     }
+}
+
+/// In front of the GUID in a node's data.
+pub(crate) const ID: &str = " id=";
+
+/// The end of a node's data that holds a GUID, if it does.
+pub(crate) fn id_of(data: &[u8]) -> Option<&[u8]> {
+    const GUID_DIGITS: usize = 32;
+    let at = data.len().checked_sub(ID.len() + GUID_DIGITS)?;
+    let id = &data[at..];
+    id.starts_with(ID.as_bytes()).then_some(id)
+}
+
+/// Whether what is found is what was written, or what was written over by somebody who wants the
+/// lock back, which keeps the id.
+pub(crate) fn same_id(found: &[u8], written: &[u8]) -> bool {
+    found == written || id_of(written).is_some_and(|id| id_of(found) == Some(id))
 }
 
 /// Makes a write that changes nothing: once it is answered, this connection's server has seen

@@ -35,12 +35,28 @@ impl Session {
         state.tenures.values().filter_map(Weak::upgrade).collect()
     }
 
-    /// After a reconnect: do our nodes still stand?
+    /// The nodes of all tenures.
+    pub(crate) fn own_nodes(&self) -> Vec<String> {
+        let tenures = self.tenures();
+        tenures
+            .iter()
+            .flat_map(|tenure| tenure.nodes().to_vec())
+            .collect()
+    }
+
+    /// After a reconnect: do our nodes still stand? And do the locks know what they must?
     pub(super) fn verify_tenures(self: &Arc<Self>) {
         for tenure in self.tenures() {
             if let Some(connection) = tenure.watch_own_nodes() {
                 tenure.prove(connection);
             }
+        }
+        let locks: Vec<_> = {
+            let state = self.state.lock();
+            state.locks.values().filter_map(Weak::upgrade).collect()
+        };
+        for lock in locks {
+            lock.reconnected();
         }
     }
 }

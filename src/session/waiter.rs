@@ -110,7 +110,12 @@ impl<'a> Waiter<'a> {
     pub(crate) fn sleep(&self, until: Option<Instant>) -> Result<Wakes> {
         // The wake-up may have been used up already: by a call on a worker that was answered at
         // the same moment as it was left. The token itself stays cancelled.
-        if self.bound.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
+        if self
+            .bound
+            .cancel
+            .as_ref()
+            .is_some_and(CancelToken::is_cancelled)
+        {
             return Err(Error::cancelled());
         }
         let deadline = match (self.bound.deadline, until) {
@@ -127,6 +132,11 @@ impl<'a> Waiter<'a> {
             return Err(Error::timeout());
         }
         Ok(wakes)
+    }
+
+    /// Whether a call on this thread would come back in time.
+    pub(crate) fn has_time(&self) -> bool {
+        self.bound.is_none() || !self.bound.is_nearer_than(self.session.longest_call())
     }
 
     /// Makes a call, on this thread unless the caller may have to leave before it is answered.

@@ -145,6 +145,21 @@ impl WatchGuard {
         }
     }
 
+    /// The name is used again and again, by nodes that come and go: the event of a deletion may be
+    /// that of an earlier node, and is no proof that the watch has gone.
+    pub(crate) fn of_reused_name(self) -> Self {
+        self.session.watches.reused(&self.path, self.kind);
+        self
+    }
+
+    /// Takes the place of the one in `slot`, which is dropped only now that this one is there: as
+    /// long as somebody is interested, a watch is not taken off the server. Were it dropped before,
+    /// its removal, which is told to all who look at the path, could wake the very waiter that has
+    /// just left a new one, again and again.
+    pub(crate) fn instead_of(self, slot: &mut Option<Self>) -> &Self {
+        slot.insert(self)
+    }
+
     /// The read was answered, on this connection.
     pub(crate) fn armed(&self, connection: u64) {
         let arming = self
@@ -203,6 +218,8 @@ struct Interest {
     /// connection and the number of the arming. An event alone is no proof, as it may be that of
     /// an earlier watch on the same path, on its way when this one was set.
     armed: Option<(u64, u64)>,
+    /// See [`WatchGuard::of_reused_name`].
+    reused: bool,
 }
 
 /// The registry of one session.
@@ -238,6 +255,12 @@ impl Watches {
         }
         let interest = interests.remove(&key)?;
         interest.armed.map(|(connection, _)| connection)
+    }
+
+    fn reused(&self, path: &str, kind: WatchKind) {
+        if let Some(interest) = self.interests.lock().get_mut(&(kind, path.into())) {
+            interest.reused = true;
+        }
     }
 
     /// The watch was left on the server. Returns the number of this arming.
@@ -290,7 +313,7 @@ impl Watches {
                 return;
             };
             // A node that is gone takes its watches with it; nothing has two contenders' names.
-            if event == WatchEvent::Deleted && kind == WatchKind::Data {
+            if event == WatchEvent::Deleted && kind == WatchKind::Data && !interest.reused {
                 interest.armed = None;
             }
             interest.notices.clone()

@@ -4,7 +4,7 @@
 mod own_nodes;
 
 use std::fmt;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
 use crossbeam_channel::Receiver;
@@ -68,9 +68,11 @@ pub(crate) struct Tenure {
     lost: AtomicBool,
     loss: Announcement<LossReason>,
     /// Those who hold several tenures as one, and hear of the loss of any.
-    unions: Mutex<Vec<Arc<Announcement<LossReason>>>>,
+    unions: Mutex<Vec<Weak<Announcement<LossReason>>>>,
     own_nodes: OwnNodes,
     token: OnceLock<FencingToken>,
+    /// See [`Tenure::end_with_this_turn`].
+    last_turn: AtomicBool,
     is_sole: bool,
     /// In the session's list of those who must hear of a loss.
     key: OnceLock<u64>,
@@ -110,6 +112,7 @@ impl Tenure {
             unions: Mutex::new(Vec::new()),
             own_nodes: OwnNodes::default(),
             token: token.map(OnceLock::from).unwrap_or_default(),
+            last_turn: AtomicBool::new(false),
             is_sole,
             key: OnceLock::new(),
         });
@@ -169,8 +172,21 @@ impl Tenure {
         }
         self.loss.tell(reason);
         for union in self.unions.lock().drain(..) {
-            union.tell(reason);
+            if let Some(union) = union.upgrade() {
+                union.tell(reason);
+            }
         }
+    }
+
+    /// No other thread of this process may take over: a reader has come to stand in the place that
+    /// this tenure holds by.
+    pub(crate) fn end_with_this_turn(&self) {
+        self.last_turn.store(true, Ordering::Release);
+    }
+
+    /// Whether this tenure must end when its holder releases.
+    pub(crate) fn is_in_last_turn(&self) -> bool {
+        self.last_turn.load(Ordering::Acquire) || self.is_asked_back()
     }
 
     pub(crate) fn told(&self) -> &Receiver<LossReason> {
@@ -179,7 +195,11 @@ impl Tenure {
 
     /// Has the loss told to `union`, too.
     pub(crate) fn tell_also(&self, union: &Arc<Announcement<LossReason>>) {
-        self.unions.lock().push(Arc::clone(union));
+        let mut unions = self.unions.lock();
+        // A tenure that is kept for long is part of many, one after the other.
+        unions.retain(|union| union.strong_count() > 0);
+        unions.push(Arc::downgrade(union));
+        drop(unions);
         // `lose` tells first and then empties the list, so one of the two finds the other.
         if let Some(reason) = self.loss.said() {
             union.tell(reason);
@@ -201,7 +221,7 @@ impl Tenure {
     }
 
     /// Whether `stat` is that of a node of ours.
-    fn is_own(&self, stat: &NodeStat) -> bool {
+    pub(crate) fn is_own(&self, stat: &NodeStat) -> bool {
         stat.ephemeral_owner == self.epoch.session_id()
             && (!self.is_sole || FencingToken::of(stat).ok() == self.known_token())
     }

@@ -101,7 +101,7 @@ impl Tenure {
                         return None;
                     }
                     seen_on = Some(contact.connection);
-                    if data == REVOKE {
+                    if data.starts_with(REVOKE) {
                         self.ask_back();
                     }
                 }

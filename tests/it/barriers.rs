@@ -247,6 +247,87 @@ fn a_slow_member_gets_in_although_others_leave() {
     wait_for_children(server(), path, 0);
 }
 
+/// A member that has dropped out and comes again before the others are done belongs to the next
+/// round; who leaves must not wait for it.
+#[test]
+fn who_leaves_does_not_wait_for_the_next_round() {
+    let path = "/barriers/again";
+    let clients = [client(), client()];
+    let barriers: Vec<_> = clients
+        .iter()
+        .map(|client| DoubleBarrier::new(client, path, 2).expect("good"))
+        .collect();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| barriers[0].enter().expect("two"));
+        let second = barriers[1].enter().expect("two");
+        let first = first.join().expect("no panic");
+        drop(second);
+        wait_for_children(server(), path, 2);
+        let token = CancelToken::new();
+        let options = AcquireOptions::new().cancel(&token);
+        let again = scope.spawn(|| barriers[1].enter_with(options).map(drop));
+        wait_for_children(server(), path, 3);
+        first.leave().expect("nobody else entered with it");
+        token.cancel();
+        assert!(again.join().expect("no panic").is_err());
+    });
+    wait_for_children(server(), path, 0);
+}
+
+/// A member that waits is woken when another comes, and no more often. (Its own watch's removal
+/// once woke it, again and again.)
+#[test]
+fn a_waiting_member_does_not_spin() {
+    let path = "/barriers/spin";
+    let proxy = Proxy::start(server().addr());
+    let waiting = client_at(&proxy.connect_string());
+    let waiting = DoubleBarrier::new(&waiting, path, 3).expect("good");
+    let other = crate::ground::client();
+    let other = DoubleBarrier::new(&other, path, 3).expect("good");
+    std::thread::scope(|scope| {
+        let token = CancelToken::new();
+        let both = [&waiting, &other].map(|barrier| {
+            let options = AcquireOptions::new().cancel(&token);
+            scope.spawn(move || barrier.enter_with(options).map(drop))
+        });
+        wait_for_children(server(), path, 2);
+        // A third that comes and goes many times.
+        for _ in 0..10 {
+            drop(raw(server()).create(&format!("{path}/x"), b"", Flags::Persistent));
+            raw(server()).delete(&format!("{path}/x")).expect("there");
+        }
+        let seen = proxy.counters();
+        let requests: u64 = [opcode::GET_CHILDREN, opcode::EXISTS, opcode::REMOVE_WATCHES]
+            .iter()
+            .map(|op| seen.requested(*op))
+            .sum();
+        assert!(requests < 100, "{seen:?}");
+        token.cancel();
+        for one in both {
+            assert!(one.join().expect("no panic").is_err());
+        }
+    });
+}
+
+/// The event of an earlier opening may still be on its way when the gate is closed again.
+#[test]
+fn an_earlier_opening_is_not_taken_for_a_later_one() {
+    let path = "/barriers/pulse";
+    let client = client();
+    let gate = Barrier::new(&client, path).expect("good");
+    for _ in 0..30 {
+        gate.set().expect("answers");
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| gate.wait().expect("opened, if only for a moment"));
+            gate.remove().expect("answers");
+            gate.set().expect("answers");
+            assert!(!gate.wait_for(Duration::from_millis(20)).expect("answers"));
+            gate.remove().expect("answers");
+            waits.join().expect("no panic");
+        });
+    }
+}
+
 #[test]
 fn a_lost_create_reply_makes_no_second_member() {
     let path = "/barriers/lost";

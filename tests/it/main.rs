@@ -12,6 +12,7 @@ mod lock_registry;
 mod lost_replies;
 mod multi_lock;
 mod mutex;
+mod names;
 mod outages;
 mod positions;
 mod processes;

@@ -165,6 +165,28 @@ fn the_loss_of_one_is_the_loss_of_all() {
     wait_for_children(server(), "/multi/loss/a", 0);
 }
 
+/// A part that this thread holds already by another guard is re-entered, and stays lost however
+/// often all are taken anew.
+#[test]
+fn a_part_that_was_lost_before_is_told() {
+    let proxy = Proxy::start(server().addr());
+    let client = client_at(&proxy.connect_string());
+    let (a, b) = (
+        mutex(&client, "/multi/lost-before/a"),
+        mutex(&client, "/multi/lost-before/b"),
+    );
+    let all = MultiLock::builder().with(&a).with(&b).build();
+    let all = all.expect("different");
+    let outer = b.lock().expect("free");
+    proxy.refuse();
+    proxy.reset_all();
+    assert!(outer.lost().recv_timeout(SOON).is_ok());
+    proxy.accept();
+    assert!(all.lock().expect_err("lost").is_lock_lost());
+    drop(outer);
+    assert!(all.lock().expect("free").is_held());
+}
+
 #[test]
 fn impossible_ones_are_told() {
     let client = client();

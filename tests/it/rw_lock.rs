@@ -216,6 +216,31 @@ fn a_downgrade_lets_no_writer_in_between() {
     wait_for_children(server(), path, 0);
 }
 
+/// The writer's place is the reader's as well now: however many turns the policy leaves to this
+/// process, none of its threads may write beside the reader.
+#[test]
+fn a_downgraded_writer_is_not_handed_to_another_thread() {
+    let path = "/rw/downgrade-handed";
+    let client = client();
+    let builder = RwLock::builder(&client, path).max_handoffs(8);
+    let lock = builder.build().expect("good");
+    let writing = lock.write().expect("free");
+    std::thread::scope(|scope| {
+        let (to, positions) = crossbeam_channel::unbounded();
+        let options = AcquireOptions::new().positions(&to);
+        let writer = scope.spawn(|| drop(lock.write_with(options).expect("its turn")));
+        positions.recv_timeout(SOON).expect("it sleeps");
+        let reading = writing.downgrade().expect("a server that works");
+        // It goes to the queue, behind the reader.
+        wait_for_children(server(), path, 2);
+        assert!(!writer.is_finished());
+        assert!(reading.is_held());
+        drop(reading);
+        writer.join().expect("no panic");
+    });
+    wait_for_children(server(), path, 0);
+}
+
 fn lock_counts(lock: &RwLock) -> (u32, u32) {
     (lock.read_hold_count(), lock.write_hold_count())
 }

@@ -216,6 +216,33 @@ fn a_lost_create_reply_leaves_no_lease() {
     }
 }
 
+/// Of three leases the first stands when the connection breaks at the second, and the caller has
+/// had enough: all that was created must go.
+#[test]
+fn leases_that_were_created_before_a_break_are_not_forgotten() {
+    let path = "/semaphore/break";
+    let proxy = Proxy::start(server().addr());
+    let client = client_at(&proxy.connect_string());
+    let semaphore = semaphore(&client, path, 3);
+    drop(semaphore.acquire_many(3).expect("free"));
+    let token = CancelToken::new();
+    std::thread::scope(|scope| {
+        let nth = |n| Matcher::nth(opcode::CREATE, n).with_path_containing("/leases/");
+        let trap = proxy.on_request(nth(2), Action::Reset);
+        // On the next connection the second create is held back, and cancelled.
+        let hold = proxy.hold_request(nth(3));
+        let options = AcquireOptions::new().cancel(&token);
+        let waits = scope.spawn(|| semaphore.acquire_many_with(3, options).map(drop));
+        trap.wait_until_sprung(SOON);
+        hold.wait_until_held(SOON);
+        token.cancel();
+        let error = waits.join().expect("no panic").expect_err("cancelled");
+        assert!(error.is_cancelled(), "{error}");
+        hold.release();
+    });
+    wait_for_leases(path, 0);
+}
+
 /// The session is lost while the first of those who wait counts: another process counts then, and
 /// the two must not wait for each other's leases.
 #[test]

@@ -170,6 +170,27 @@ fn a_greedy_process_gives_way_after_its_hand_offs() {
     greedy(Some(64), "/tenure/greedy64");
 }
 
+/// Who queues while the holder of an idle lock has no contact is not seen, and no watch is left to
+/// tell: the idle lock is given up when there is contact again.
+#[test]
+fn an_idle_lock_does_not_outlive_an_outage() {
+    let path = "/tenure/idle-outage";
+    let (proxy, client) = counted();
+    let builder = Mutex::builder(&client, path).linger(Duration::MAX);
+    let idle = builder.build().expect("good");
+    drop(idle.lock().expect("free"));
+    proxy.refuse();
+    proxy.reset_all();
+    let other = crate::ground::client();
+    let lock = mutex(&other, path);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| lock.lock().expect("its turn").is_held());
+        wait_for_children(server(), path, 2);
+        proxy.accept();
+        assert!(waits.join().expect("no panic"));
+    });
+}
+
 /// Strictly in turns, what a process does with its lock is counted on the wire: for each hand-over
 /// one create, one delete, and two reads.
 #[test]

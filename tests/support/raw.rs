@@ -34,6 +34,14 @@ pub(crate) struct Reply {
     pub(crate) body: Vec<u8>,
 }
 
+/// What a node says about itself, as far as tests ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Stat {
+    pub(crate) version: i32,
+    /// The session that it ends with, or 0 if it is persistent.
+    pub(crate) ephemeral_owner: i64,
+}
+
 impl RawSession {
     /// Opens a new session.
     pub(crate) fn open(addr: SocketAddr, timeout: Duration) -> io::Result<RawSession> {
@@ -117,6 +125,17 @@ impl RawSession {
         }
     }
 
+    /// None if the node does not exist.
+    pub(crate) fn stat(&mut self, path: &str) -> io::Result<Option<Stat>> {
+        let mut body = path_body(path);
+        body.push(0); // no watch
+        let reply = self.call(opcode::EXISTS, &body)?;
+        match reply.error {
+            error_code::NO_NODE => Ok(None),
+            _ => Stat::read(&mut Fields(&reply.ok()?.body)).map(Some),
+        }
+    }
+
     /// The names of a node's children, in the server's (no) order.
     pub(crate) fn children(&mut self, path: &str) -> io::Result<Vec<String>> {
         let mut body = path_body(path);
@@ -133,6 +152,13 @@ impl RawSession {
         body.push(0); // no watch
         let reply = self.call(opcode::GET_DATA, &body)?.ok()?;
         Ok(Fields(&reply.body).bytes()?.to_vec())
+    }
+
+    pub(crate) fn set_data(&mut self, path: &str, data: &[u8]) -> io::Result<()> {
+        let mut body = path_body(path);
+        put_bytes(&mut body, data);
+        put_int(&mut body, -1); // any version
+        self.call(opcode::SET_DATA, &body)?.ok().map(drop)
     }
 
     /// Ends the session: its ephemeral nodes are gone when this returns.
@@ -189,6 +215,22 @@ impl RawSession {
         let mut frame = vec![0; length];
         self.stream.read_exact(&mut frame)?;
         Ok(frame)
+    }
+}
+
+impl Stat {
+    fn read(fields: &mut Fields<'_>) -> io::Result<Stat> {
+        // The transactions that made and last changed it, and when those were.
+        for _ in 0..4 {
+            fields.long()?;
+        }
+        let version = fields.int()?;
+        fields.int()?; // of its children
+        fields.int()?; // of its access list
+        Ok(Stat {
+            version,
+            ephemeral_owner: fields.long()?,
+        })
     }
 }
 

@@ -1,27 +1,17 @@
-//! In one queue with real kazoo, Python's client.
+//! One mutex for both.
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::path::Path;
+use std::fs::File;
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use zklock::{Client, Dialect, Mutex};
 
+use super::{SECTION, SHORT, history, kazoo, read, record};
 use crate::ground::{SOON, children, client, mutex, server, wait_for_children};
 use crate::support::{Kazoo, wait_until};
 
-/// Long enough for a wait to be in the queue when it ends.
-const SHORT: Duration = Duration::from_millis(300);
 const ROUNDS: usize = 40;
 const THREADS: usize = 2;
-/// Work, not a wait: an empty section would seldom show an overlap.
-const SECTION: Duration = Duration::from_millis(1);
-
-fn kazoo() -> Kazoo {
-    Kazoo::start(&server().connect_string())
-}
 
 /// Makes a lock of kazoo's, and gives it that name.
 fn make(kazoo: &mut Kazoo, name: &str, path: &str) {
@@ -123,46 +113,13 @@ fn we_and_kazoo_are_served_in_the_order_of_arrival() {
     wait_for_children(server(), path, 0);
 }
 
-/// When a section began and ended, and whose it was.
-struct Section {
-    begun: u128,
-    ended: u128,
-    by_kazoo: bool,
-}
-
-/// kazoo's lines have two numbers, ours a word more.
-fn read(history: &str) -> Vec<Section> {
-    let section = |line: &str| {
-        let words: Vec<&str> = line.split(' ').collect();
-        Section {
-            begun: words[0].parse().expect("a number"),
-            ended: words[1].parse().expect("a number"),
-            by_kazoo: words.len() == 2,
-        }
-    };
-    history.lines().map(section).collect()
-}
-
-fn nanos() -> u128 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.expect("after 1970").as_nanos()
-}
-
 /// As kazoo's `run`.
-fn run(lock: &Mutex, history: &Path) {
-    let mut history = OpenOptions::new()
-        .append(true)
-        .open(history)
-        .expect("made by the test");
+fn run(lock: &Mutex, history: &File) {
     for _ in 0..ROUNDS {
         // Bounded, because a kazoo that failed may hold it still.
         let guard = lock.try_lock_for(SOON).expect("answers");
         let _guard = guard.expect("its turn");
-        let begun = nanos();
-        thread::sleep(SECTION);
-        let line = format!("{begun} {} ours\n", nanos());
-        // One write, which the system appends as a whole.
-        history.write_all(line.as_bytes()).expect("disk");
+        record(history, SECTION);
     }
 }
 
@@ -171,9 +128,7 @@ fn run(lock: &Mutex, history: &Path) {
 #[test]
 fn our_sections_and_kazoos_are_disjoint() {
     let path = "/kazoo/history";
-    let folder = tempfile::tempdir().expect("a place for the history");
-    let history = folder.path().join("history");
-    fs::write(&history, "").expect("a place for the history");
+    let history = history();
     let (mut kazoo, clients) = (kazoo(), [client(), client()]);
     let [lock, blocker] = clients
         .each_ref()
@@ -182,16 +137,16 @@ fn our_sections_and_kazoos_are_disjoint() {
     // Held until both sides stand in the queue: otherwise one could be done before the other began.
     let guard = blocker.lock().expect("free");
     thread::scope(|scope| {
-        kazoo.command(&format!("run k {ROUNDS} {}", history.display()));
+        kazoo.command(&format!("run k {ROUNDS} {}", history.path().display()));
         for _ in 0..THREADS {
-            scope.spawn(|| run(&lock, &history));
+            scope.spawn(|| run(&lock, history.as_file()));
         }
         // Our threads queue with one node.
         wait_for_children(server(), path, 3);
         drop(guard);
         assert_eq!(kazoo.answer(), "ok");
     });
-    let sections = read(&fs::read_to_string(&history).expect("written"));
+    let sections = read(&history);
     let (kazoos, ours): (Vec<_>, Vec<_>) = sections.iter().partition(|section| section.by_kazoo);
     assert_eq!((kazoos.len(), ours.len()), (ROUNDS, THREADS * ROUNDS));
     let mut changes = 0;
