@@ -290,8 +290,13 @@ impl Contest {
         let path = self.folder.child(READY);
         self.persist(&mut Place::Nowhere, waiter, |_| {
             let (stat, _) = stat_of(waiter.call(Request::stat(&*path))?);
-            if let Some(stat) = stat.filter(|stat| stat.czxid == czxid) {
-                remove_exactly(&path, &stat, |request| waiter.call(request))?;
+            match stat.filter(|stat| stat.czxid == czxid) {
+                // kazoo's members watch it, and take the event of a change for all that will come.
+                Some(stat) if self.grammar.dialect() == Dialect::Kazoo => {
+                    remove_version(&path, &stat, |request| waiter.call(request))?;
+                }
+                Some(stat) => remove_exactly(&path, &stat, |request| waiter.call(request))?,
+                None => {}
             }
             Ok(Some(()))
         })
@@ -325,26 +330,28 @@ fn remove_exactly(
         data: Arc::from([]),
         version: Some(node.version),
     });
-    let changed = |error: &CallError| {
-        matches!(
-            error,
-            CallError::Refused(KeeperError::NoNode | KeeperError::BadVersion)
-        )
-    };
     let stat = match set {
         Ok(answer) => stat_of(answer).0,
-        Err(error) if changed(&error) => return Ok(()),
+        Err(CallError::Refused(KeeperError::NoNode | KeeperError::BadVersion)) => return Ok(()),
         Err(error) => return Err(error),
     };
-    let Some(stat) = stat.filter(|stat| stat.czxid == node.czxid) else {
-        return Ok(());
-    };
+    match stat.filter(|stat| stat.czxid == node.czxid) {
+        Some(stat) => remove_version(path, &stat, call),
+        None => Ok(()),
+    }
+}
+
+/// Deletes a node whose data was not changed.
+fn remove_version(
+    path: &str,
+    node: &NodeStat,
+    mut call: impl FnMut(Request) -> Step<(Reply, Contact)>,
+) -> Step<()> {
     match call(Request::Delete {
         path: path.to_owned(),
-        version: Some(stat.version),
+        version: Some(node.version),
     }) {
-        Ok(_) => Ok(()),
-        Err(error) if changed(&error) => Ok(()),
+        Ok(_) | Err(CallError::Refused(KeeperError::NoNode | KeeperError::BadVersion)) => Ok(()),
         Err(error) => Err(error),
     }
 }

@@ -123,7 +123,10 @@ fn a_cancel_during_the_create_leaves_nothing() {
         let error = waiter.join().expect("no panic").expect_err("cancelled");
         assert!(error.is_cancelled(), "{error}");
     });
+    let answered = proxy.counters().replied(opcode::CREATE);
     hold.release();
+    // The node appears now, when nobody waits for it.
+    proxy.wait_for(|seen| seen.replied(opcode::CREATE) > answered, SOON);
     wait_for_children(server(), path, 0);
     assert!(lock.try_lock().expect("answers").is_some());
 }
