@@ -1,6 +1,8 @@
 //! A process for tests to command: it takes locks when told to, and says what came of it.
 //!
 //! `puppet SERVERS PATH SESSION_TIMEOUT_MS` answers each line of its input with one line.
+//! `run RECIPE THREADS SECTIONS HISTORY` runs sections under a recipe at `PATH`, and appends to the
+//! history what each was allowed to do, its token, and when it began and ended.
 
 // Its answers are read by tests; there is nothing to document, and a failed expectation ends it.
 #![allow(missing_docs, clippy::expect_used)]
@@ -9,7 +11,10 @@ use std::fs::OpenOptions;
 use std::io::{BufRead, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use zklock::{Client, LockState, Mutex, MutexGuard};
+use zklock::{
+    Client, FencingToken, LockState, MultiLock, Mutex, MutexGuard, RwLock, Semaphore,
+    SemaphoreMutex, SimpleMutex,
+};
 
 fn main() {
     let _ = env_logger::try_init();
@@ -49,10 +54,16 @@ fn main() {
                 Ok(token) => answer(&token.to_string()),
                 Err(error) => answer(&format!("error {error:?}")),
             },
-            ["run", threads, sections, history] => {
+            ["run", recipe, threads, sections, history] => {
                 let threads = threads.parse().expect("a number");
                 let sections = sections.parse().expect("a number");
-                run(&lock, threads, sections, history);
+                match *recipe {
+                    "mutex" => run(threads, sections, history, |_, section| {
+                        let guard = lock.lock().expect("its turn");
+                        section("alone", guard.fencing_token());
+                    }),
+                    recipe => run_recipe(&client, path, recipe, threads, sections, history),
+                }
                 answer("ok");
             }
             ["fork"] => fork(&client, &lock, &mut guards),
@@ -71,8 +82,14 @@ fn nanos() -> u128 {
     since.expect("after 1970").as_nanos()
 }
 
-/// Runs sections on several threads, and appends when each began and ended, and its token.
-fn run(lock: &Mutex, threads: usize, sections: usize, history: &str) {
+/// Runs sections on several threads, and appends what each was allowed, its token, and when it
+/// began and ended. `within` takes the lock, calls the section, and gives the lock back.
+fn run(
+    threads: usize,
+    sections: usize,
+    history: &str,
+    within: impl Fn(usize, &mut dyn FnMut(&str, zklock::Result<FencingToken>)) + Sync,
+) {
     std::thread::scope(|scope| {
         for _ in 0..threads {
             scope.spawn(|| {
@@ -80,20 +97,86 @@ fn run(lock: &Mutex, threads: usize, sections: usize, history: &str) {
                     .append(true)
                     .open(history)
                     .expect("made by the test");
-                for _ in 0..sections {
-                    let guard = lock.lock().expect("its turn");
-                    let begun = nanos();
-                    let token = guard.fencing_token().expect("held");
-                    std::thread::yield_now();
-                    let ended = nanos();
-                    drop(guard);
-                    let line = format!("{token} {begun} {ended}\n");
-                    // One write, which the system appends as a whole.
-                    history.write_all(line.as_bytes()).expect("disk");
+                for number in 0..sections {
+                    within(number, &mut |right, token| {
+                        let begun = nanos();
+                        let token = token.expect("held");
+                        std::thread::yield_now();
+                        let ended = nanos();
+                        let line = format!("{right} {token} {begun} {ended}\n");
+                        // One write, which the system appends as a whole.
+                        history.write_all(line.as_bytes()).expect("disk");
+                    });
                 }
             });
         }
     });
+}
+
+/// How many permits the semaphore of a history has.
+const PERMITS: u32 = 3;
+
+fn run_recipe(
+    client: &Client,
+    path: &str,
+    recipe: &str,
+    threads: usize,
+    sections: usize,
+    history: &str,
+) {
+    match recipe {
+        "semaphore-mutex" => {
+            let lock = SemaphoreMutex::new(client, path).expect("a good path");
+            run(threads, sections, history, |_, section| {
+                let guard = lock.lock().expect("its turn");
+                section("alone", guard.fencing_token());
+            });
+        }
+        "simple-mutex" => {
+            let lock = SimpleMutex::new(client, &format!("{path}/lock")).expect("a good path");
+            run(threads, sections, history, |_, section| {
+                let guard = lock.lock().expect("its turn");
+                section("alone", guard.fencing_token());
+            });
+        }
+        "semaphore" => {
+            let semaphore = Semaphore::new(client, path, PERMITS).expect("a good path");
+            run(threads, sections, history, |number, section| {
+                let count = if number % 4 == 0 { 2 } else { 1 };
+                let permit = semaphore.acquire_many(count).expect("its turn");
+                section(&count.to_string(), permit.fencing_token());
+            });
+        }
+        "rw" => {
+            let lock = RwLock::new(client, path).expect("a good path");
+            run(threads, sections, history, |number, section| {
+                if number % 3 > 0 {
+                    let guard = lock.read().expect("its turn");
+                    section("shared", guard.fencing_token());
+                } else {
+                    let guard = lock.write().expect("its turn");
+                    section("alone", guard.fencing_token());
+                    if number % 2 > 0 {
+                        let reading = guard.downgrade().map_err(|(_, error)| error);
+                        section("shared", reading.expect("held").fencing_token());
+                    }
+                }
+            });
+        }
+        "multi" => {
+            let paths = [format!("{path}/b"), format!("{path}/a")];
+            let [b, a] = paths.map(|path| Mutex::new(client, &path).expect("a good path"));
+            let rw = RwLock::new(client, &format!("{path}/c")).expect("a good path");
+            let all = MultiLock::builder().with(&b).with(rw.write_side()).with(&a);
+            let all = all.build().expect("different paths");
+            run(threads, sections, history, |_, section| {
+                let guard = all.lock().expect("its turn");
+                let tokens = guard.fencing_tokens();
+                section("alone", tokens.map(|tokens| tokens[0]));
+            });
+        }
+        other => panic!("not a recipe: {other}"),
+    }
 }
 
 /// Uses what was inherited in a forked child, and says there what came of it.
