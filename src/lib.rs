@@ -14,7 +14,7 @@
 //!
 //! # What it promises
 //! - A guard is returned only after ZooKeeper has shown our node at the head of the queue.
-//! - A holder is told when its lock is lost, before any other process can have it:
+//! - A holder is told when its lock is lost with its session, before any other process can have it:
 //!   [`MutexGuard::lost`] is a channel to `select!` on, [`MutexGuard::state`] a look.
 //! - A failed, timed-out, cancelled or panicked acquire leaves nothing behind.
 //! - No call waits longer than its deadline, also when ZooKeeper is silent.
@@ -26,8 +26,19 @@
 //! [fencing tokens](FencingToken).
 //!
 //! # Where to start
-//! [`Client`] connects, [`Mutex`] is the lock. [`CancelToken`] and [`AcquireOptions`] end waits;
-//! [`Mutex::participants`] shows who holds and who waits.
+//! [`Client`] connects. Then, by what is needed:
+//!
+//! - one at a time: [`Mutex`]; if another thread ends what one began, [`SemaphoreMutex`]; with peers
+//!   that create one plain node, [`SimpleMutex`]
+//! - many readers or one writer: [`RwLock`]
+//! - at most so many: [`Semaphore`]
+//! - several locks at once: [`MultiLock`]
+//! - a lock for each of many things: [`LockRegistry`]
+//! - waiting for a gate to open: [`Barrier`]; beginning and ending together: [`DoubleBarrier`]
+//!
+//! [`CancelToken`] and [`AcquireOptions`] end waits and report positions;
+//! [`Mutex::participants`] shows who holds and who waits, [`Mutex::revoke`] asks for a lock and
+//! [`Mutex::break_lock`] takes it.
 
 mod acl;
 mod announcement;
