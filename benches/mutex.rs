@@ -12,19 +12,18 @@ mod measure;
 mod support;
 
 use std::hint::black_box;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use criterion::measurement::WallTime;
-use criterion::{BenchmarkGroup, Criterion, SamplingMode};
+use criterion::Criterion;
 use zklock::{Client, Mutex, MutexBuilder};
 
+use measure::bench::{Bench, nanos, repeat};
 use measure::fifo::Fifo;
 use measure::plain::Plain;
-use measure::table::{self, Row, Sample, Target};
-use measure::{steady, table::per_cycle};
+use measure::steady;
+use measure::table::{self, Target, per_cycle};
 use support::Server;
 
-const SAMPLES: usize = 30;
 const LINGER: Duration = Duration::from_secs(5);
 /// Stretches of the references: some 10 ms and more.
 const PLAIN_CYCLES: u64 = 20;
@@ -47,7 +46,7 @@ fn main() {
     if !testing {
         subject.warm_up();
     }
-    let mut bench = Bench::new(&mut criterion);
+    let mut bench = Bench::new(&mut criterion, "mutex");
     one_thread(&subject, &mut bench);
     threads(&subject, &mut bench);
     let rows = bench.finish();
@@ -83,86 +82,7 @@ impl Subject {
     }
 }
 
-struct Bench<'c> {
-    group: BenchmarkGroup<'c, WallTime>,
-    rows: Vec<Row>,
-}
-
-impl<'c> Bench<'c> {
-    fn new(criterion: &'c mut Criterion) -> Bench<'c> {
-        let mut group = criterion.benchmark_group("mutex");
-        group
-            .sampling_mode(SamplingMode::Flat)
-            .sample_size(SAMPLES)
-            .warm_up_time(Duration::from_millis(300))
-            .measurement_time(Duration::from_secs(3));
-        Bench {
-            group,
-            rows: Vec::new(),
-        }
-    }
-
-    /// Adds a row of two things that both take long enough to be timed one by one, so that they
-    /// take turns cycle by cycle and share every mood of the machine.
-    fn row_in_turns(
-        &mut self,
-        name: &str,
-        target: Target,
-        (against, reference): (&'static str, &dyn Fn()),
-        candidate: impl Fn(),
-    ) {
-        let mut samples = Vec::new();
-        self.group.bench_function(name, |bencher| {
-            bencher.iter_custom(|cycles| {
-                let (mut one, mut other) = (Duration::ZERO, Duration::ZERO);
-                for _ in 0..cycles {
-                    one += repeat(1, reference);
-                    other += repeat(1, &candidate);
-                }
-                samples.push(Sample {
-                    reference_ns: per_cycle(one, cycles),
-                    candidate_ns: per_cycle(other, cycles),
-                });
-                other
-            });
-        });
-        let measured = &samples[samples.len().saturating_sub(SAMPLES)..];
-        self.rows.extend(Row::new(name, against, target, measured));
-    }
-
-    /// Adds a row: samples of `candidate` (which does so many cycles and says how long that took),
-    /// each right after a stretch of `reference` (which says how many nanoseconds a cycle took).
-    fn row(
-        &mut self,
-        name: &str,
-        target: Target,
-        (against, reference): (&'static str, &dyn Fn() -> f64),
-        candidate: impl Fn(u64) -> Duration,
-    ) {
-        let mut samples = Vec::new();
-        self.group.bench_function(name, |bencher| {
-            bencher.iter_custom(|cycles| {
-                let reference_ns = reference();
-                let total = candidate(cycles);
-                samples.push(Sample {
-                    reference_ns,
-                    candidate_ns: per_cycle(total, cycles),
-                });
-                total
-            });
-        });
-        // What came before are criterion's warm-ups.
-        let measured = &samples[samples.len().saturating_sub(SAMPLES)..];
-        self.rows.extend(Row::new(name, against, target, measured));
-    }
-
-    fn finish(self) -> Vec<Row> {
-        self.group.finish();
-        self.rows
-    }
-}
-
-fn one_thread(subject: &Subject, bench: &mut Bench) {
+fn one_thread(subject: &Subject, bench: &mut Bench<'_>) {
     let reference = || subject.plain_cycle_ns();
     let plain: (&str, &dyn Fn() -> f64) = ("plain cycle", &reference);
 
@@ -206,7 +126,7 @@ fn one_thread(subject: &Subject, bench: &mut Bench) {
     }
 }
 
-fn threads(subject: &Subject, bench: &mut Bench) {
+fn threads(subject: &Subject, bench: &mut Bench<'_>) {
     let handing = subject.lock("handing", |lock| lock);
     let apart = subject.lock("apart", |lock| lock.local_hand_off(false));
     let fifo = Fifo::default();
@@ -251,18 +171,6 @@ fn threads(subject: &Subject, bench: &mut Bench) {
 
 fn cycle(lock: &Mutex) {
     drop(black_box(lock.lock().expect("healthy")));
-}
-
-fn repeat(cycles: u64, mut cycle: impl FnMut()) -> Duration {
-    let start = Instant::now();
-    for _ in 0..cycles {
-        cycle();
-    }
-    start.elapsed()
-}
-
-fn nanos(cycles: u64, cycle: impl FnMut()) -> f64 {
-    per_cycle(repeat(cycles, cycle), cycles)
 }
 
 fn take_turns(lock: &Mutex, threads: u32, sections: u64) -> Duration {

@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use load::crew::{self, Load};
-use load::{compare, idle, plot};
+use load::{compare, idle, plot, readers};
 use support::Server;
 
 /// Load on a lock, from several processes and threads.
@@ -39,8 +39,8 @@ struct Cli {
 enum Command {
     /// Runs the comparisons and prints them as Markdown tables. Always on servers of its own.
     Compare {
-        /// Only these of a to f.
-        #[arg(default_value = "abcdef")]
+        /// Only these of a to g.
+        #[arg(default_value = "abcdefg")]
         parts: String,
     },
     /// Draws docs/throughput.svg from the results of the last `compare a`.
@@ -53,6 +53,9 @@ enum Command {
         #[arg(long)]
         records: PathBuf,
     },
+    /// One of the reading processes; started by the tool itself.
+    #[command(hide = true)]
+    Reader { servers: String, threads: usize },
     /// What a client costs that does nothing; started by the tool itself.
     #[command(hide = true)]
     Idle { servers: String },
@@ -72,6 +75,10 @@ fn main() -> ExitCode {
         }
         Some(Command::Worker { load, records }) => {
             crew::work(&load, &records);
+            ExitCode::SUCCESS
+        }
+        Some(Command::Reader { servers, threads }) => {
+            readers::read(&servers, threads);
             ExitCode::SUCCESS
         }
         Some(Command::Idle { servers }) => {

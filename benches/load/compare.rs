@@ -10,6 +10,7 @@ use zklock::{Client, Mutex, WaitStrategy};
 use super::crew::{self, Load, Outcome, per, show_ns};
 use super::herd::{self, Herd};
 use super::history::percentile;
+use super::readers;
 use crate::measure::fifo::Fifo;
 use crate::measure::plain::Plain;
 use crate::measure::steady;
@@ -33,7 +34,8 @@ pub(crate) fn run(parts: &str) {
             'd' => strategies(&server),
             'e' => crowd(&servers),
             'f' => idle(&servers),
-            _ => panic!("parts are a to f, not {part}"),
+            'g' => readers::table(&servers),
+            _ => panic!("parts are a to g, not {part}"),
         }
     }
 }

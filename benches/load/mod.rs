@@ -6,4 +6,5 @@ pub(crate) mod herd;
 pub(crate) mod history;
 pub(crate) mod idle;
 pub(crate) mod plot;
+pub(crate) mod readers;
 pub(crate) mod traffic;

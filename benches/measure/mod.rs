@@ -3,6 +3,7 @@
 // The benchmarks and the load tool each use their part.
 #![allow(dead_code)]
 
+pub(crate) mod bench;
 pub(crate) mod fifo;
 pub(crate) mod plain;
 pub(crate) mod steady;
