@@ -81,7 +81,7 @@ fn alone(subject: &Subject, bench: &mut Bench<'_>) {
 
     let pool = Semaphore::new(client, "/alone/semaphore", 4).expect("good");
     row("semaphore, 1 permit", &|| {
-        drop(pool.acquire().expect("free"))
+        drop(pool.acquire().expect("free"));
     });
     row("semaphore, 4 permits", &|| {
         drop(pool.acquire_many(4).expect("free"));
