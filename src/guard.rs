@@ -1,7 +1,12 @@
-//! What all guards have in common: they look at a tenure.
+//! What all guards have in common: they look at a tenure; and what those have in common that belong
+//! to their thread.
 
+use std::cell::OnceCell;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
+use crate::error::Result;
+use crate::local_queue::{LocalQueue, SharedQueue};
 use crate::session::Session;
 use crate::tenure::Tenure;
 
@@ -9,6 +14,95 @@ use crate::tenure::Tenure;
 pub(crate) trait Holding {
     fn tenure(&self) -> &Arc<Tenure>;
     fn session(&self) -> &Arc<Session>;
+}
+
+/// A queue of this process' threads in which a thread holds.
+pub(crate) trait Turns {
+    /// The tenure in which the calling thread holds.
+    fn tenure(&self) -> Arc<Tenure>;
+    fn session(&self) -> &Arc<Session>;
+    fn release(&self) -> Result<()>;
+    fn release_aside(&self);
+}
+
+macro_rules! turns {
+    ($($queue:ty;)*) => {$(
+        impl Turns for $queue {
+            fn tenure(&self) -> Arc<Tenure> {
+                self.tenure()
+            }
+            fn session(&self) -> &Arc<Session> {
+                &self.contest.session
+            }
+            #[inline]
+            fn release(&self) -> Result<()> {
+                self.release()
+            }
+            fn release_aside(&self) {
+                self.release_aside();
+            }
+        }
+    )*};
+}
+
+turns! {
+    LocalQueue;
+    SharedQueue;
+}
+
+/// One hold of the calling thread, given back when this is dropped.
+pub(crate) struct Hold<'a, Q: Turns> {
+    queue: &'a Q,
+    /// Looked up when it is first asked for, to keep the fast paths free of it.
+    tenure: OnceCell<Arc<Tenure>>,
+    /// Not `Send`.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl<'a, Q: Turns> Hold<'a, Q> {
+    /// For a thread that has just acquired.
+    #[inline]
+    pub(crate) fn new(queue: &'a Q) -> Self {
+        Self {
+            queue,
+            tenure: OnceCell::new(),
+            _of_this_thread: PhantomData,
+        }
+    }
+
+    pub(crate) fn tenure(&self) -> &Arc<Tenure> {
+        self.tenure.get_or_init(|| self.queue.tenure())
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        self.queue.session()
+    }
+
+    /// As dropping it, but says whether that went well.
+    pub(crate) fn unlock(mut self) -> Result<()> {
+        // Not left to Drop, which would log the error as well.
+        drop(self.tenure.take());
+        let result = self.queue.release();
+        std::mem::forget(self);
+        result
+    }
+
+    /// As dropping it, but in the background.
+    pub(crate) fn abandon(mut self) {
+        drop(self.tenure.take());
+        self.queue.release_aside();
+        std::mem::forget(self);
+    }
+}
+
+impl<Q: Turns> Drop for Hold<'_, Q> {
+    #[inline]
+    fn drop(&mut self) {
+        let released = self.queue.release();
+        if released.is_err() {
+            log_release(released);
+        }
+    }
 }
 
 /// The methods that every guard over one tenure has.
@@ -101,7 +195,52 @@ macro_rules! revocation_method {
     };
 }
 
-pub(crate) use {holding_methods, revocation_method};
+/// What a guard around `self.0`, which is a hold or a lease, has from it.
+macro_rules! guard_traits {
+    ($guard:ty, $name:literal) => {
+        impl $crate::guard::Holding for $guard {
+            fn tenure(&self) -> &std::sync::Arc<$crate::tenure::Tenure> {
+                self.0.tenure()
+            }
+
+            fn session(&self) -> &std::sync::Arc<$crate::session::Session> {
+                self.0.session()
+            }
+        }
+
+        impl std::fmt::Debug for $guard {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct($name)
+                    .field("node", &self.path())
+                    .field("state", &self.state())
+                    .finish()
+            }
+        }
+    };
+}
+
+/// `unlock` of a guard around `self.0`, and its silent sister.
+macro_rules! unlock_methods {
+    () => {
+        /// Gives the lock back, as dropping the guard does, and says whether that went well.
+        ///
+        /// # Errors
+        /// - [`is_lock_lost`](crate::Error::is_lock_lost): the lock was lost before; somebody else
+        ///   may have been in at the same time.
+        /// - [`is_connection_loss`](crate::Error::is_connection_loss): not confirmed yet; it goes on
+        ///   in the background.
+        pub fn unlock(self) -> $crate::Result<()> {
+            self.0.unlock()
+        }
+
+        /// As dropping the guard, but in the background.
+        pub(crate) fn abandon(self) {
+            self.0.abandon();
+        }
+    };
+}
+
+pub(crate) use {guard_traits, holding_methods, revocation_method, unlock_methods};
 
 /// A receiver that never speaks.
 pub(crate) fn never() -> &'static crossbeam_channel::Receiver<()> {

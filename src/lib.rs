@@ -62,6 +62,8 @@ mod guard;
 mod identity;
 #[cfg(not(shuttle))]
 mod key;
+#[cfg(not(shuttle))]
+mod leasing;
 mod link;
 mod local_queue;
 #[cfg(not(shuttle))]

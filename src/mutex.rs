@@ -1,8 +1,6 @@
 //! [`Mutex`]: the fair, re-entrant lock, and its guard.
 
-use std::cell::OnceCell;
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,14 +8,13 @@ use crate::bound::{AcquireOptions, Bound, Patience};
 use crate::client::Client;
 use crate::contend::{Contest, WaitStrategy};
 use crate::error::{Error, Result};
-use crate::guard::{Holding, holding_methods, log_release, revocation_method};
+use crate::guard::{Hold, guard_traits, holding_methods, revocation_method, unlock_methods};
 use crate::local_queue::{LocalQueue, Policy};
 use crate::names::{Class, Dialect, Grammar, LockName};
 use crate::node_data::NodeData;
 use crate::participant::Participant;
 use crate::path::LockPath;
 use crate::session::Session;
-use crate::tenure::Tenure;
 
 /// A mutual-exclusion lock over all processes that use the same path.
 ///
@@ -96,7 +93,7 @@ impl Mutex {
     #[inline]
     pub fn lock(&self) -> Result<MutexGuard<'_>> {
         self.queue.acquire(&Bound::none(), || self.data.now())?;
-        Ok(MutexGuard::new(self))
+        Ok(MutexGuard(Hold::new(&self.queue)))
     }
 
     /// Takes the lock if nobody holds it or waits for it, in this process or another. Writes
@@ -111,7 +108,7 @@ impl Mutex {
     #[inline]
     pub fn try_lock(&self) -> Result<Option<MutexGuard<'_>>> {
         let held = self.queue.try_acquire(|| self.data.now())?;
-        Ok(held.then(|| MutexGuard::new(self)))
+        Ok(held.then(|| MutexGuard(Hold::new(&self.queue))))
     }
 
     /// As [`lock`](Self::lock), for `timeout` at the most; `None` when it is over. A zero timeout
@@ -140,7 +137,7 @@ impl Mutex {
             || self.try_lock(),
             |bound| {
                 self.queue.acquire(bound, || self.data.now())?;
-                Ok(MutexGuard::new(self))
+                Ok(MutexGuard(Hold::new(&self.queue)))
             },
         )
     }
@@ -155,7 +152,7 @@ impl Mutex {
         let AcquireOptions { bound, data } = options;
         let data = self.data.or(&self.queue.contest.folder, data)?;
         self.queue.acquire(&bound, || data.now())?;
-        Ok(MutexGuard::new(self))
+        Ok(MutexGuard(Hold::new(&self.queue)))
     }
 
     /// Whether the calling thread holds this lock. Looks at this object only; ask the guard's
@@ -364,80 +361,13 @@ impl MutexBuilder<'_> {
 /// again, unless the session has ended by then; that is logged. [`unlock`](Self::unlock) says so.
 /// Guards of one thread may be dropped in any order: the last one releases.
 #[must_use = "the lock is given back as soon as the guard is dropped"]
-pub struct MutexGuard<'a> {
-    mutex: &'a Mutex,
-    /// Looked up when it is first asked for, to keep the fast paths free of it.
-    tenure: OnceCell<Arc<Tenure>>,
-    /// Not `Send`.
-    _of_this_thread: PhantomData<*const ()>,
-}
+pub struct MutexGuard<'a>(Hold<'a, LocalQueue>);
 
-impl<'a> MutexGuard<'a> {
-    #[inline]
-    fn new(mutex: &'a Mutex) -> Self {
-        Self {
-            mutex,
-            tenure: OnceCell::new(),
-            _of_this_thread: PhantomData,
-        }
-    }
-
+impl MutexGuard<'_> {
     holding_methods!();
     revocation_method!();
 
-    /// As dropping the guard, but in the background.
-    pub(crate) fn abandon(mut self) {
-        drop(self.tenure.take());
-        self.mutex.queue.release_aside();
-        std::mem::forget(self);
-    }
-
-    /// Gives the lock back, as dropping the guard does, and says whether that went well.
-    ///
-    /// # Errors
-    /// - [`is_lock_lost`](Error::is_lock_lost): the lock was lost before; somebody else may have
-    ///   been in at the same time.
-    /// - [`is_connection_loss`](Error::is_connection_loss): not confirmed yet; it goes on in the
-    ///   background.
-    pub fn unlock(mut self) -> Result<()> {
-        // Not left to Drop, which would log the error as well.
-        drop(self.tenure.take());
-        let result = self.release();
-        std::mem::forget(self);
-        result
-    }
-
-    #[inline]
-    fn release(&self) -> Result<()> {
-        self.mutex.queue.release()
-    }
+    unlock_methods!();
 }
 
-impl Holding for MutexGuard<'_> {
-    fn tenure(&self) -> &Arc<Tenure> {
-        self.tenure.get_or_init(|| self.mutex.queue.tenure())
-    }
-
-    fn session(&self) -> &Arc<Session> {
-        &self.mutex.queue.contest.session
-    }
-}
-
-impl Drop for MutexGuard<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        let released = self.release();
-        if released.is_err() {
-            log_release(released);
-        }
-    }
-}
-
-impl fmt::Debug for MutexGuard<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("MutexGuard")
-            .field("node", &self.path())
-            .field("state", &self.state())
-            .finish()
-    }
-}
+guard_traits!(MutexGuard<'_>, "MutexGuard");

@@ -1,8 +1,6 @@
 //! [`RwLock`]: many readers or one writer, and their guards.
 
-use std::cell::OnceCell;
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,14 +8,15 @@ use crate::bound::{AcquireOptions, Bound, Patience};
 use crate::client::Client;
 use crate::contend::{Contest, WaitStrategy};
 use crate::error::{Error, Result};
-use crate::guard::{Holding, holding_methods, log_release, revocation_method};
+use crate::guard::{
+    Hold, guard_traits, holding_methods, log_release, revocation_method, unlock_methods,
+};
 use crate::local_queue::{LocalQueue, Policy, SharedQueue};
 use crate::names::{Class, Dialect, Grammar};
 use crate::node_data::NodeData;
 use crate::participant::Participant;
 use crate::path::LockPath;
 use crate::session::Session;
-use crate::tenure::Tenure;
 
 /// A lock that many readers or one writer can hold, over all processes that use the same path.
 ///
@@ -105,7 +104,7 @@ impl RwLock {
             return self.read().map(Some);
         }
         let held = self.readers.try_acquire(|| self.data.now())?;
-        Ok(held.then(|| RwReadGuard::new(self)))
+        Ok(held.then(|| RwReadGuard(Hold::new(&self.readers))))
     }
 
     /// As [`read`](Self::read), for `timeout` at the most; `None` when it is over.
@@ -147,7 +146,7 @@ impl RwLock {
         } else {
             self.readers.acquire(bound, || data.now())?;
         }
-        Ok(RwReadGuard::new(self))
+        Ok(RwReadGuard(Hold::new(&self.readers)))
     }
 
     /// Whether this thread has the write lock, and does not read yet.
@@ -173,7 +172,7 @@ impl RwLock {
     pub fn try_write(&self) -> Result<Option<RwWriteGuard<'_>>> {
         self.refuse_upgrade()?;
         let held = self.writers.try_acquire(|| self.data.now())?;
-        Ok(held.then(|| RwWriteGuard::new(self)))
+        Ok(held.then(|| RwWriteGuard(Hold::new(&self.writers), self)))
     }
 
     /// As [`write`](Self::write), for `timeout` at the most; `None` when it is over.
@@ -211,7 +210,7 @@ impl RwLock {
     fn write_within(&self, bound: &Bound, data: &NodeData) -> Result<RwWriteGuard<'_>> {
         self.refuse_upgrade()?;
         self.writers.acquire(bound, || data.now())?;
-        Ok(RwWriteGuard::new(self))
+        Ok(RwWriteGuard(Hold::new(&self.writers), self))
     }
 
     fn refuse_upgrade(&self) -> Result<()> {
@@ -382,91 +381,25 @@ impl RwLockBuilder<'_> {
 /// It belongs to its thread. Dropping never panics, and blocks for 2/3 of the session timeout at
 /// the most; see [`MutexGuard`](crate::MutexGuard).
 #[must_use = "the lock is given back as soon as the guard is dropped"]
-pub struct RwReadGuard<'a> {
-    lock: &'a RwLock,
-    tenure: OnceCell<Arc<Tenure>>,
-    /// Not `Send`.
-    _of_this_thread: PhantomData<*const ()>,
-}
+pub struct RwReadGuard<'a>(Hold<'a, SharedQueue>);
 
-impl<'a> RwReadGuard<'a> {
-    fn new(lock: &'a RwLock) -> Self {
-        Self {
-            lock,
-            tenure: OnceCell::new(),
-            _of_this_thread: PhantomData,
-        }
-    }
-
+impl RwReadGuard<'_> {
     holding_methods!();
     revocation_method!();
 
-    /// As dropping the guard, but in the background.
-    pub(crate) fn abandon(mut self) {
-        drop(self.tenure.take());
-        self.lock.readers.release_aside();
-        std::mem::forget(self);
-    }
-
-    /// Gives the lock back, as dropping the guard does, and says whether that went well.
-    ///
-    /// # Errors
-    /// As [`MutexGuard::unlock`](crate::MutexGuard::unlock).
-    pub fn unlock(mut self) -> Result<()> {
-        // Not left to Drop, which would log the error as well.
-        drop(self.tenure.take());
-        let result = self.lock.readers.release();
-        std::mem::forget(self);
-        result
-    }
+    unlock_methods!();
 }
 
-impl Holding for RwReadGuard<'_> {
-    fn tenure(&self) -> &Arc<Tenure> {
-        self.tenure.get_or_init(|| self.lock.readers.tenure())
-    }
-
-    fn session(&self) -> &Arc<Session> {
-        &self.lock.readers.contest.session
-    }
-}
-
-impl Drop for RwReadGuard<'_> {
-    fn drop(&mut self) {
-        log_release(self.lock.readers.release());
-    }
-}
-
-impl fmt::Debug for RwReadGuard<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RwReadGuard")
-            .field("node", &self.path())
-            .field("state", &self.state())
-            .finish()
-    }
-}
+guard_traits!(RwReadGuard<'_>, "RwReadGuard");
 
 /// Writes under a [`RwLock`]; dropping it gives the write lock back.
 ///
 /// It belongs to its thread. Dropping never panics, and blocks for 2/3 of the session timeout at
 /// the most; see [`MutexGuard`](crate::MutexGuard).
 #[must_use = "the lock is given back as soon as the guard is dropped"]
-pub struct RwWriteGuard<'a> {
-    lock: &'a RwLock,
-    tenure: OnceCell<Arc<Tenure>>,
-    /// Not `Send`.
-    _of_this_thread: PhantomData<*const ()>,
-}
+pub struct RwWriteGuard<'a>(Hold<'a, LocalQueue>, &'a RwLock);
 
 impl<'a> RwWriteGuard<'a> {
-    fn new(lock: &'a RwLock) -> Self {
-        Self {
-            lock,
-            tenure: OnceCell::new(),
-            _of_this_thread: PhantomData,
-        }
-    }
-
     holding_methods!();
     revocation_method!();
 
@@ -480,7 +413,7 @@ impl<'a> RwWriteGuard<'a> {
     /// lock was lost, or that the folder's sequence numbers are almost used up (at 2,000,000,000
     /// contenders), where no reader can keep a writer's place.
     pub fn downgrade(self) -> std::result::Result<RwReadGuard<'a>, (Self, Error)> {
-        match self.lock.read() {
+        match self.1.read() {
             Ok(reading) => {
                 log_release(self.unlock());
                 Ok(reading)
@@ -489,47 +422,7 @@ impl<'a> RwWriteGuard<'a> {
         }
     }
 
-    /// As dropping the guard, but in the background.
-    pub(crate) fn abandon(mut self) {
-        drop(self.tenure.take());
-        self.lock.writers.release_aside();
-        std::mem::forget(self);
-    }
-
-    /// Gives the lock back, as dropping the guard does, and says whether that went well.
-    ///
-    /// # Errors
-    /// As [`MutexGuard::unlock`](crate::MutexGuard::unlock).
-    pub fn unlock(mut self) -> Result<()> {
-        // Not left to Drop, which would log the error as well.
-        drop(self.tenure.take());
-        let result = self.lock.writers.release();
-        std::mem::forget(self);
-        result
-    }
+    unlock_methods!();
 }
 
-impl Holding for RwWriteGuard<'_> {
-    fn tenure(&self) -> &Arc<Tenure> {
-        self.tenure.get_or_init(|| self.lock.writers.tenure())
-    }
-
-    fn session(&self) -> &Arc<Session> {
-        &self.lock.writers.contest.session
-    }
-}
-
-impl Drop for RwWriteGuard<'_> {
-    fn drop(&mut self) {
-        log_release(self.lock.writers.release());
-    }
-}
-
-impl fmt::Debug for RwWriteGuard<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RwWriteGuard")
-            .field("node", &self.path())
-            .field("state", &self.state())
-            .finish()
-    }
-}
+guard_traits!(RwWriteGuard<'_>, "RwWriteGuard");

@@ -4,19 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::bound::{AcquireOptions, Bound, Patience};
+use crate::bound::{AcquireOptions, Patience};
 use crate::client::Client;
-use crate::contend::{Claim, Contest, Limit, News, Place, WaitStrategy};
+use crate::contend::{Limit, WaitStrategy};
 use crate::error::{Error, Result};
-use crate::guard::{Holding, holding_methods, log_release};
-use crate::local_queue::{LocalQueue, Policy};
-use crate::names::{Class, Dialect, Grammar};
-use crate::node_data::NodeData;
+use crate::guard::{guard_traits, holding_methods};
+use crate::leasing::{Lease, Leasing, Settings};
+use crate::names::Dialect;
 use crate::participant::Participant;
 use crate::path::LockPath;
-use crate::session::{Session, Waiter};
 use crate::shared_count::SharedCount;
-use crate::tenure::Tenure;
 
 /// At most so many permits at once, over all processes that use the same path.
 ///
@@ -52,294 +49,7 @@ use crate::tenure::Tenure;
 /// ```
 #[derive(Clone)]
 pub struct Semaphore {
-    inner: Arc<Inner>,
-}
-
-/// Leases, and the lock in front of them.
-pub(crate) struct Inner {
-    queue: Arc<LocalQueue>,
-    leases: Contest,
-    limit: Limit,
-    home: LockPath,
-    data: NodeData,
-    /// Keeps the session open.
-    _client: Client,
-}
-
-/// A place among the leases. Dropping it withdraws what was created and not won.
-struct Attempt<'a> {
-    leases: &'a Contest,
-    place: Place,
-}
-
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        self.leases.withdraw(std::mem::take(&mut self.place));
-    }
-}
-
-/// Gives the lock in front of the leases back, also on unwinding.
-struct InFront<'a> {
-    queue: &'a LocalQueue,
-    bound: &'a Bound,
-}
-
-impl Drop for InFront<'_> {
-    fn drop(&mut self) {
-        if self.bound.is_none() {
-            log_release(self.queue.release());
-        } else {
-            // The caller may have no time to wait for that.
-            self.queue.release_aside();
-        }
-    }
-}
-
-impl Inner {
-    pub(crate) fn new(
-        settings: Settings<'_>,
-        limit: impl FnOnce(&LockPath) -> Limit,
-    ) -> Result<Arc<Self>> {
-        let home = LockPath::parse(settings.path).map_err(Error::invalid)?;
-        let data = NodeData::checked(&home, settings.data)?;
-        let dialect = settings.dialect;
-        let (locks, leases) = match dialect {
-            Dialect::Curator => (home.child("locks"), home.child("leases")),
-            Dialect::Kazoo => (format!("{home}-__lock__"), home.as_str().to_owned()),
-        };
-        let contest = |path: &str, grammar, class, strategy| -> Result<Contest> {
-            let folder = LockPath::parse(path).map_err(Error::invalid)?;
-            let session = Arc::clone(settings.client.session());
-            Ok(Contest::new(session, folder, grammar, class, strategy))
-        };
-        let locks = contest(
-            &locks,
-            Grammar::mutex(dialect, None),
-            Class::Exclusive,
-            settings.strategy,
-        )?;
-        let strategy = WaitStrategy::ParentWatch;
-        let leases = contest(&leases, Grammar::lease(dialect), Class::Lease, strategy)?;
-        Ok(Arc::new(Self {
-            queue: LocalQueue::new(locks, settings.policy),
-            leases,
-            limit: limit(&home),
-            home,
-            data,
-            _client: settings.client.clone(),
-        }))
-    }
-
-    pub(crate) fn session(&self) -> &Arc<Session> {
-        &self.leases.session
-    }
-
-    /// Takes the lock in front, creates the leases, and waits until they fit.
-    pub(crate) fn acquire(
-        self: &Arc<Self>,
-        count: usize,
-        bound: &Bound,
-        data: &NodeData,
-    ) -> Result<Lease> {
-        loop {
-            self.queue.acquire(bound, || data.now())?;
-            let in_front = InFront {
-                queue: &self.queue,
-                bound,
-            };
-            let waiter = Waiter::new(self.session(), bound);
-            let claim = Claim {
-                count,
-                reporter: bound.reporter.as_deref(),
-                ..Claim::plain(data.now())
-            };
-            let mut attempt = Attempt {
-                leases: &self.leases,
-                place: Place::Nowhere,
-            };
-            let (place, first) = (&mut attempt.place, self.queue.tenure());
-            match self
-                .leases
-                .acquire_leases(place, &waiter, &claim, &self.limit, &first)
-            {
-                Ok(tenure) => return Ok(self.lease(tenure)),
-                // The lock in front was lost: another may count now.
-                Err(error) if error.is_lock_lost() => {
-                    log::debug!("{}: queueing again: {error}", self.home);
-                    drop(attempt);
-                    drop(in_front);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Writes nothing if there is nothing to be had.
-    pub(crate) fn try_acquire(self: &Arc<Self>, count: usize) -> Result<Option<Lease>> {
-        self.session().fork().refuse_child()?;
-        if !self.leases.has_free_leases(count, &self.limit)?
-            || !self.queue.try_acquire(|| self.data.now())?
-        {
-            return Ok(None);
-        }
-        let bound = Bound::none();
-        let _in_front = InFront {
-            queue: &self.queue,
-            bound: &bound,
-        };
-        let waiter = Waiter::new(self.session(), &bound);
-        let claim = Claim {
-            count,
-            ..Claim::plain(self.data.now())
-        };
-        let mut attempt = Attempt {
-            leases: &self.leases,
-            place: Place::Nowhere,
-        };
-        let place = &mut attempt.place;
-        let tenure = self
-            .leases
-            .try_acquire_leases(place, &waiter, &claim, &self.limit)?;
-        Ok(tenure.map(|tenure| self.lease(tenure)))
-    }
-
-    fn lease(self: &Arc<Self>, tenure: Arc<Tenure>) -> Lease {
-        Lease {
-            inner: Arc::clone(self),
-            tenure: Some(tenure),
-        }
-    }
-
-    /// Who holds, in the order of their leases' numbers, and then who waits, in order. The one at
-    /// the head of the queue may have a lease that does not fit yet.
-    pub(crate) fn participants(&self) -> Result<Vec<Participant>> {
-        let max = self.limit_now()?;
-        let mut holders = self.leases.participants()?;
-        for (position, holder) in (0..).zip(&mut holders) {
-            holder.holds = position < max;
-        }
-        let mut waiters = self.queue.contest.participants()?;
-        for waiter in &mut waiters {
-            waiter.holds = false;
-        }
-        holders.extend(waiters);
-        let mut own = self.session().own_nodes();
-        own.extend(self.queue.own_node());
-        let idle = self.queue.idle_node();
-        Ok(Participant::all(holders, &own, idle.as_deref()))
-    }
-
-    pub(crate) fn limit_now(&self) -> Result<u32> {
-        self.leases.limit_now(&self.limit)
-    }
-
-    /// The queue that a participant's node stands in: the leases', or that of the lock in front.
-    fn contest_of(&self, participant: &Participant) -> &Contest {
-        let (folder, _) = crate::path::split(participant.path());
-        if folder == self.queue.contest.folder.as_str() {
-            &self.queue.contest
-        } else {
-            &self.leases
-        }
-    }
-
-    pub(crate) fn break_lock(&self, participant: &Participant) -> Result<bool> {
-        let contest = self.contest_of(participant);
-        contest.break_lock(participant.path())
-    }
-
-    pub(crate) fn path(&self) -> &str {
-        self.home.as_str()
-    }
-
-    pub(crate) fn attempt(
-        self: &Arc<Self>,
-        count: usize,
-        patience: Patience,
-    ) -> Result<Option<Lease>> {
-        let wait = |bound: &Bound| self.acquire(count, bound, &self.data);
-        patience.attempt(|| self.try_acquire(count), wait)
-    }
-
-    pub(crate) fn acquire_with(
-        self: &Arc<Self>,
-        count: usize,
-        options: AcquireOptions,
-    ) -> Result<Lease> {
-        let AcquireOptions { bound, data } = options;
-        let data = self.data.or(&self.home, data)?;
-        self.acquire(count, &bound, &data)
-    }
-
-    pub(crate) fn acquire_plainly(self: &Arc<Self>, count: usize) -> Result<Lease> {
-        self.acquire(count, &Bound::none(), &self.data)
-    }
-}
-
-/// What semaphores are built with.
-#[derive(Debug)]
-pub(crate) struct Settings<'a> {
-    pub(crate) client: &'a Client,
-    pub(crate) path: &'a str,
-    pub(crate) dialect: Dialect,
-    pub(crate) strategy: WaitStrategy,
-    pub(crate) policy: Policy,
-    pub(crate) data: Option<Vec<u8>>,
-}
-
-impl<'a> Settings<'a> {
-    pub(crate) fn new(client: &'a Client, path: &'a str) -> Self {
-        Self {
-            client,
-            path,
-            dialect: Dialect::default(),
-            strategy: WaitStrategy::default(),
-            policy: Policy::default(),
-            data: None,
-        }
-    }
-}
-
-/// Leases that are ours until this is dropped.
-pub(crate) struct Lease {
-    inner: Arc<Inner>,
-    /// Empty once released.
-    tenure: Option<Arc<Tenure>>,
-}
-
-impl Lease {
-    pub(crate) fn tenure(&self) -> &Arc<Tenure> {
-        self.tenure.as_ref().expect("not released yet")
-    }
-
-    pub(crate) fn session(&self) -> &Arc<Session> {
-        self.inner.session()
-    }
-
-    pub(crate) fn release(mut self) -> Result<()> {
-        let tenure = self.tenure.take();
-        tenure.map_or(Ok(()), |tenure| self.give_back(&tenure))
-    }
-
-    /// As [`Lease::release`], in the background.
-    pub(crate) fn abandon(mut self) {
-        if let Some(tenure) = self.tenure.take() {
-            self.inner.leases.abandon(&tenure, News::Unknown(None));
-        }
-    }
-
-    fn give_back(&self, tenure: &Tenure) -> Result<()> {
-        self.session().fork().refuse_child()?;
-        self.inner.leases.leave(tenure, News::Unknown(None))
-    }
-}
-
-impl Drop for Lease {
-    fn drop(&mut self) {
-        if let Some(tenure) = self.tenure.take() {
-            log_release(self.give_back(&tenure));
-        }
-    }
+    leasing: Arc<Leasing>,
 }
 
 impl Semaphore {
@@ -378,7 +88,7 @@ impl Semaphore {
     /// more than the maximum, also if that is lowered while it waits.
     pub fn acquire_many(&self, count: u32) -> Result<Permit> {
         let count = at_least_one(count)?;
-        self.inner.acquire_plainly(count).map(Permit)
+        self.leasing.acquire_plainly(count).map(Permit)
     }
 
     /// Takes a permit if one is free and nobody waits for one. Writes nothing to ZooKeeper if none
@@ -399,7 +109,7 @@ impl Semaphore {
     /// As [`try_acquire`](Self::try_acquire) and [`acquire_many`](Self::acquire_many).
     pub fn try_acquire_many(&self, count: u32) -> Result<Option<Permit>> {
         let count = at_least_one(count)?;
-        Ok(self.inner.try_acquire(count)?.map(Permit))
+        Ok(self.leasing.try_acquire(count)?.map(Permit))
     }
 
     /// As [`acquire`](Self::acquire), for `timeout` at the most; `None` when it is over.
@@ -408,7 +118,7 @@ impl Semaphore {
     /// As [`acquire`](Self::acquire).
     pub fn try_acquire_for(&self, timeout: Duration) -> Result<Option<Permit>> {
         Ok(self
-            .inner
+            .leasing
             .attempt(1, Patience::during(timeout))?
             .map(Permit))
     }
@@ -419,7 +129,7 @@ impl Semaphore {
     /// As [`acquire`](Self::acquire).
     pub fn try_acquire_until(&self, deadline: Instant) -> Result<Option<Permit>> {
         Ok(self
-            .inner
+            .leasing
             .attempt(1, Patience::until(deadline))?
             .map(Permit))
     }
@@ -430,7 +140,7 @@ impl Semaphore {
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with) and [`acquire`](Self::acquire).
     pub fn acquire_with(&self, options: AcquireOptions) -> Result<Permit> {
-        self.inner.acquire_with(1, options).map(Permit)
+        self.leasing.acquire_with(1, options).map(Permit)
     }
 
     /// As [`acquire_many`](Self::acquire_many), with options.
@@ -439,7 +149,7 @@ impl Semaphore {
     /// As [`acquire_with`](Self::acquire_with) and [`acquire_many`](Self::acquire_many).
     pub fn acquire_many_with(&self, count: u32, options: AcquireOptions) -> Result<Permit> {
         let count = at_least_one(count)?;
-        self.inner.acquire_with(count, options).map(Permit)
+        self.leasing.acquire_with(count, options).map(Permit)
     }
 
     /// The maximum at this moment. Asks ZooKeeper if it is shared, or has not been agreed on yet.
@@ -447,7 +157,7 @@ impl Semaphore {
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
     pub fn max(&self) -> Result<u32> {
-        self.inner.limit_now()
+        self.leasing.limit_now()
     }
 
     /// How many permits are free, as a snapshot. Somebody who waits for the last of many may have
@@ -456,8 +166,8 @@ impl Semaphore {
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
     pub fn available(&self) -> Result<u32> {
-        let max = self.inner.limit_now()?;
-        Ok(max.saturating_sub(self.inner.leases.leases_taken()?))
+        let max = self.leasing.limit_now()?;
+        Ok(max.saturating_sub(self.leasing.taken()?))
     }
 
     /// Who has permits (one entry for each), and after them who waits, over all processes; a
@@ -468,7 +178,7 @@ impl Semaphore {
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
     pub fn participants(&self) -> Result<Vec<Participant>> {
-        self.inner.participants()
+        self.leasing.participants()
     }
 
     /// Deletes a participant's node by force; see [`Mutex::break_lock`](crate::Mutex::break_lock).
@@ -477,13 +187,13 @@ impl Semaphore {
     /// # Errors
     /// As [`Mutex::revoke`](crate::Mutex::revoke).
     pub fn break_lock(&self, participant: &Participant) -> Result<bool> {
-        self.inner.break_lock(participant)
+        self.leasing.break_lock(participant)
     }
 
     /// The path, without the chroot.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.inner.path()
+        self.leasing.path()
     }
 }
 
@@ -566,7 +276,7 @@ impl SemaphoreBuilder<'_> {
     /// is set.
     pub fn build(self) -> Result<Semaphore> {
         let path = self.settings.path;
-        let inner = match self.max {
+        let leasing = match self.max {
             None => {
                 return Err(Error::invalid(format!(
                     "{path}: a semaphore needs a maximum"
@@ -576,13 +286,13 @@ impl SemaphoreBuilder<'_> {
                 return Err(Error::invalid(format!("{path}: a maximum of 0 permits")));
             }
             Some(Max::Fixed(max)) => {
-                Inner::new(self.settings, |home| Limit::fixed(max, home.clone()))?
+                Leasing::new(self.settings, |home| Limit::fixed(max, home.clone()))?
             }
             Some(Max::Shared(count, initial)) => {
-                Inner::new(self.settings, |_| Limit::shared(count, initial))?
+                Leasing::new(self.settings, |_| Limit::shared(count, initial))?
             }
         };
-        Ok(Semaphore { inner })
+        Ok(Semaphore { leasing })
     }
 }
 
@@ -608,26 +318,8 @@ impl Permit {
     /// # Errors
     /// As [`MutexGuard::unlock`](crate::MutexGuard::unlock).
     pub fn release(self) -> Result<()> {
-        self.0.release()
+        self.0.unlock()
     }
 }
 
-impl Holding for Permit {
-    fn tenure(&self) -> &Arc<Tenure> {
-        self.0.tenure()
-    }
-
-    fn session(&self) -> &Arc<Session> {
-        self.0.session()
-    }
-}
-
-impl fmt::Debug for Permit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Permit")
-            .field("node", &self.path())
-            .field("count", &self.count())
-            .field("state", &self.state())
-            .finish()
-    }
-}
+guard_traits!(Permit, "Permit");

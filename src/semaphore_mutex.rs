@@ -8,12 +8,11 @@ use crate::bound::{AcquireOptions, Patience};
 use crate::client::Client;
 use crate::contend::{Limit, WaitStrategy};
 use crate::error::Result;
-use crate::guard::{Holding, holding_methods};
+use crate::guard::{guard_traits, holding_methods, unlock_methods};
+use crate::leasing::{Lease, Leasing, Settings};
 use crate::names::Dialect;
 use crate::participant::Participant;
-use crate::semaphore::{Inner, Lease, Settings};
 use crate::session::Session;
-use crate::tenure::Tenure;
 
 /// A mutual-exclusion lock whose guard can be sent to another thread and released there.
 ///
@@ -44,7 +43,7 @@ use crate::tenure::Tenure;
 /// ```
 #[derive(Clone)]
 pub struct SemaphoreMutex {
-    inner: Arc<Inner>,
+    leasing: Arc<Leasing>,
 }
 
 impl SemaphoreMutex {
@@ -67,7 +66,7 @@ impl SemaphoreMutex {
     /// As [`Mutex::lock`](crate::Mutex::lock); also [`is_invalid`](crate::Error::is_invalid) if
     /// others use the path for a semaphore of several permits.
     pub fn lock(&self) -> Result<SemaphoreMutexGuard> {
-        self.inner.acquire_plainly(1).map(SemaphoreMutexGuard)
+        self.leasing.acquire_plainly(1).map(SemaphoreMutexGuard)
     }
 
     /// Takes the lock if nobody holds it or waits for it. Writes nothing to ZooKeeper if somebody
@@ -76,7 +75,7 @@ impl SemaphoreMutex {
     /// # Errors
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub fn try_lock(&self) -> Result<Option<SemaphoreMutexGuard>> {
-        Ok(self.inner.try_acquire(1)?.map(SemaphoreMutexGuard))
+        Ok(self.leasing.try_acquire(1)?.map(SemaphoreMutexGuard))
     }
 
     /// As [`lock`](Self::lock), for `timeout` at the most; `None` when it is over.
@@ -84,7 +83,7 @@ impl SemaphoreMutex {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<SemaphoreMutexGuard>> {
-        let lease = self.inner.attempt(1, Patience::during(timeout))?;
+        let lease = self.leasing.attempt(1, Patience::during(timeout))?;
         Ok(lease.map(SemaphoreMutexGuard))
     }
 
@@ -93,7 +92,7 @@ impl SemaphoreMutex {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<SemaphoreMutexGuard>> {
-        let lease = self.inner.attempt(1, Patience::until(deadline))?;
+        let lease = self.leasing.attempt(1, Patience::until(deadline))?;
         Ok(lease.map(SemaphoreMutexGuard))
     }
 
@@ -103,7 +102,9 @@ impl SemaphoreMutex {
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
     pub fn lock_with(&self, options: AcquireOptions) -> Result<SemaphoreMutexGuard> {
-        self.inner.acquire_with(1, options).map(SemaphoreMutexGuard)
+        self.leasing
+            .acquire_with(1, options)
+            .map(SemaphoreMutexGuard)
     }
 
     /// Who holds the lock, and after that who waits, over all processes; a snapshot.
@@ -111,7 +112,7 @@ impl SemaphoreMutex {
     /// # Errors
     /// As [`try_lock`](Self::try_lock).
     pub fn participants(&self) -> Result<Vec<Participant>> {
-        self.inner.participants()
+        self.leasing.participants()
     }
 
     /// Deletes a participant's node by force; see [`Mutex::break_lock`](crate::Mutex::break_lock).
@@ -119,17 +120,17 @@ impl SemaphoreMutex {
     /// # Errors
     /// As [`Mutex::revoke`](crate::Mutex::revoke).
     pub fn break_lock(&self, participant: &Participant) -> Result<bool> {
-        self.inner.break_lock(participant)
+        self.leasing.break_lock(participant)
     }
 
     /// The path, without the chroot.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.inner.path()
+        self.leasing.path()
     }
 
     pub(crate) fn session(&self) -> &Session {
-        self.inner.session()
+        self.leasing.session()
     }
 }
 
@@ -179,8 +180,8 @@ impl SemaphoreMutexBuilder<'_> {
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) if the path or a setting is not possible.
     pub fn build(self) -> Result<SemaphoreMutex> {
-        let inner = Inner::new(self.0, |home| Limit::fixed(1, home.clone()))?;
-        Ok(SemaphoreMutex { inner })
+        let leasing = Leasing::new(self.0, |home| Limit::fixed(1, home.clone()))?;
+        Ok(SemaphoreMutex { leasing })
     }
 }
 
@@ -194,35 +195,7 @@ pub struct SemaphoreMutexGuard(Lease);
 impl SemaphoreMutexGuard {
     holding_methods!();
 
-    /// As dropping the guard, but in the background.
-    pub(crate) fn abandon(self) {
-        self.0.abandon();
-    }
-
-    /// Gives the lock back, as dropping the guard does, and says whether that went well.
-    ///
-    /// # Errors
-    /// As [`MutexGuard::unlock`](crate::MutexGuard::unlock).
-    pub fn unlock(self) -> Result<()> {
-        self.0.release()
-    }
+    unlock_methods!();
 }
 
-impl Holding for SemaphoreMutexGuard {
-    fn tenure(&self) -> &Arc<Tenure> {
-        self.0.tenure()
-    }
-
-    fn session(&self) -> &Arc<Session> {
-        self.0.session()
-    }
-}
-
-impl fmt::Debug for SemaphoreMutexGuard {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SemaphoreMutexGuard")
-            .field("node", &self.path())
-            .field("state", &self.state())
-            .finish()
-    }
-}
+guard_traits!(SemaphoreMutexGuard, "SemaphoreMutexGuard");

@@ -1,8 +1,6 @@
 //! [`SimpleMutex`]: one plain node that all want, and its guard.
 
-use std::cell::OnceCell;
 use std::fmt;
-use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -10,14 +8,13 @@ use crate::bound::{AcquireOptions, Bound, Patience};
 use crate::client::Client;
 use crate::contend::{Contest, WaitStrategy};
 use crate::error::{Error, Result};
-use crate::guard::{Holding, holding_methods, log_release, revocation_method};
+use crate::guard::{Hold, guard_traits, holding_methods, revocation_method, unlock_methods};
 use crate::local_queue::{LocalQueue, Policy};
 use crate::names::{Class, Grammar};
 use crate::node_data::NodeData;
 use crate::participant::Participant;
 use crate::path::LockPath;
 use crate::session::Session;
-use crate::tenure::Tenure;
 
 /// The unfair classic: one plain ephemeral node, and whoever creates it holds.
 ///
@@ -75,7 +72,7 @@ impl SimpleMutex {
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub fn lock(&self) -> Result<SimpleMutexGuard<'_>> {
         self.queue.acquire(&Bound::none(), || self.data.now())?;
-        Ok(SimpleMutexGuard::new(self))
+        Ok(SimpleMutexGuard(Hold::new(&self.queue)))
     }
 
     /// Takes the lock if nobody holds it. Writes nothing to ZooKeeper if somebody does.
@@ -84,7 +81,7 @@ impl SimpleMutex {
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub fn try_lock(&self) -> Result<Option<SimpleMutexGuard<'_>>> {
         let held = self.queue.try_acquire(|| self.data.now())?;
-        Ok(held.then(|| SimpleMutexGuard::new(self)))
+        Ok(held.then(|| SimpleMutexGuard(Hold::new(&self.queue))))
     }
 
     /// As [`lock`](Self::lock), for `timeout` at the most; `None` when it is over.
@@ -108,7 +105,7 @@ impl SimpleMutex {
             || self.try_lock(),
             |bound| {
                 self.queue.acquire(bound, || self.data.now())?;
-                Ok(SimpleMutexGuard::new(self))
+                Ok(SimpleMutexGuard(Hold::new(&self.queue)))
             },
         )
     }
@@ -122,7 +119,7 @@ impl SimpleMutex {
         let AcquireOptions { bound, data } = options;
         let data = self.data.or(&self.queue.contest.folder, data)?;
         self.queue.acquire(&bound, || data.now())?;
-        Ok(SimpleMutexGuard::new(self))
+        Ok(SimpleMutexGuard(Hold::new(&self.queue)))
     }
 
     /// Whether the calling thread holds this lock. Looks at this object only.
@@ -245,66 +242,13 @@ impl SimpleMutexBuilder<'_> {
 /// It belongs to its thread. Dropping never panics, and blocks for 2/3 of the session timeout at
 /// the most; see [`MutexGuard`](crate::MutexGuard).
 #[must_use = "the lock is given back as soon as the guard is dropped"]
-pub struct SimpleMutexGuard<'a> {
-    mutex: &'a SimpleMutex,
-    tenure: OnceCell<Arc<Tenure>>,
-    /// Not `Send`.
-    _of_this_thread: PhantomData<*const ()>,
-}
+pub struct SimpleMutexGuard<'a>(Hold<'a, LocalQueue>);
 
-impl<'a> SimpleMutexGuard<'a> {
-    fn new(mutex: &'a SimpleMutex) -> Self {
-        Self {
-            mutex,
-            tenure: OnceCell::new(),
-            _of_this_thread: PhantomData,
-        }
-    }
-
+impl SimpleMutexGuard<'_> {
     holding_methods!();
     revocation_method!();
 
-    /// As dropping the guard, but in the background.
-    pub(crate) fn abandon(mut self) {
-        drop(self.tenure.take());
-        self.mutex.queue.release_aside();
-        std::mem::forget(self);
-    }
-
-    /// Gives the lock back, as dropping the guard does, and says whether that went well.
-    ///
-    /// # Errors
-    /// As [`MutexGuard::unlock`](crate::MutexGuard::unlock).
-    pub fn unlock(mut self) -> Result<()> {
-        // Not left to Drop, which would log the error as well.
-        drop(self.tenure.take());
-        let result = self.mutex.queue.release();
-        std::mem::forget(self);
-        result
-    }
+    unlock_methods!();
 }
 
-impl Holding for SimpleMutexGuard<'_> {
-    fn tenure(&self) -> &Arc<Tenure> {
-        self.tenure.get_or_init(|| self.mutex.queue.tenure())
-    }
-
-    fn session(&self) -> &Arc<Session> {
-        &self.mutex.queue.contest.session
-    }
-}
-
-impl Drop for SimpleMutexGuard<'_> {
-    fn drop(&mut self) {
-        log_release(self.mutex.queue.release());
-    }
-}
-
-impl fmt::Debug for SimpleMutexGuard<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimpleMutexGuard")
-            .field("node", &self.path())
-            .field("state", &self.state())
-            .finish()
-    }
-}
+guard_traits!(SimpleMutexGuard<'_>, "SimpleMutexGuard");

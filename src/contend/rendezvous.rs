@@ -91,7 +91,7 @@ impl Contest {
                 }
                 Some(ready) => {
                     if self.is_left_over(&ready, czxid, &met, waiter)? {
-                        remove_exactly(&ready_path, &ready, |request| waiter.call(request))?;
+                        remove_exactly(&ready_path, ready.czxid, |request| waiter.call(request))?;
                         return Ok(None);
                     }
                 }
@@ -289,14 +289,14 @@ impl Contest {
         };
         let path = self.folder.child(READY);
         self.persist(&mut Place::Nowhere, waiter, |_| {
-            let (stat, _) = stat_of(waiter.call(Request::stat(&*path))?);
-            match stat.filter(|stat| stat.czxid == czxid) {
+            if self.grammar.dialect() == Dialect::Kazoo {
                 // kazoo's members watch it, and take the event of a change for all that will come.
-                Some(stat) if self.grammar.dialect() == Dialect::Kazoo => {
-                    remove_version(&path, &stat, |request| waiter.call(request))?;
+                let (stat, _) = stat_of(waiter.call(Request::stat(&*path))?);
+                if let Some(stat) = stat.filter(|stat| stat.czxid == czxid) {
+                    remove_version(path.clone(), &stat, |request| waiter.call(request))?;
                 }
-                Some(stat) => remove_exactly(&path, &stat, |request| waiter.call(request))?,
-                None => {}
+            } else {
+                remove_exactly(&path, czxid, |request| waiter.call(request))?;
             }
             Ok(Some(()))
         })
@@ -320,38 +320,49 @@ fn stat_of((reply, contact): (Reply, Contact)) -> (Option<NodeStat>, Contact) {
 /// A delete can be made to depend on the data's version, which is 0 for the old node and for a new
 /// one alike. So the data is set first, whose answer tells which node it was; the version that this
 /// node has now is one that no other has.
+///
+/// Several may be at it. Whoever finds that another was faster looks again: that one may be
+/// cancelled before its delete.
 fn remove_exactly(
     path: &str,
-    node: &NodeStat,
+    czxid: i64,
     mut call: impl FnMut(Request) -> Step<(Reply, Contact)>,
 ) -> Step<()> {
-    let set = call(Request::Set {
-        path: path.to_owned(),
-        data: Arc::from([]),
-        version: Some(node.version),
-    });
-    let stat = match set {
-        Ok(answer) => stat_of(answer).0,
-        Err(CallError::Refused(KeeperError::NoNode | KeeperError::BadVersion)) => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    match stat.filter(|stat| stat.czxid == node.czxid) {
-        Some(stat) => remove_version(path, &stat, call),
-        None => Ok(()),
+    let path = || path.to_owned();
+    loop {
+        let (found, _) = stat_of(call(Request::stat(path()))?);
+        let Some(found) = found.filter(|found| found.czxid == czxid) else {
+            return Ok(());
+        };
+        let set = Request::Set {
+            path: path(),
+            data: Arc::from([]),
+            version: Some(found.version),
+        };
+        let set = match call(set) {
+            Ok(answer) => stat_of(answer).0,
+            Err(CallError::Refused(KeeperError::NoNode | KeeperError::BadVersion)) => continue,
+            Err(error) => return Err(error),
+        };
+        let Some(set) = set.filter(|set| set.czxid == czxid) else {
+            return Ok(());
+        };
+        if remove_version(path(), &set, &mut call)? {
+            return Ok(());
+        }
     }
 }
 
-/// Deletes a node whose data was not changed.
+/// Deletes a node if its data has not been changed since. Returns whether it is gone.
 fn remove_version(
-    path: &str,
+    path: String,
     node: &NodeStat,
     mut call: impl FnMut(Request) -> Step<(Reply, Contact)>,
-) -> Step<()> {
-    match call(Request::Delete {
-        path: path.to_owned(),
-        version: Some(node.version),
-    }) {
-        Ok(_) | Err(CallError::Refused(KeeperError::NoNode | KeeperError::BadVersion)) => Ok(()),
+) -> Step<bool> {
+    let version = Some(node.version);
+    match call(Request::Delete { path, version }) {
+        Ok(_) | Err(CallError::Refused(KeeperError::NoNode)) => Ok(true),
+        Err(CallError::Refused(KeeperError::BadVersion)) => Ok(false),
         Err(error) => Err(error),
     }
 }
