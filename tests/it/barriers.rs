@@ -274,6 +274,36 @@ fn who_leaves_does_not_wait_for_the_next_round() {
     wait_for_children(server(), path, 0);
 }
 
+/// As above, and the one who leaves was slow: when it looked, the early one was there already.
+#[test]
+fn who_was_slow_does_not_wait_for_the_next_round() {
+    let path = "/barriers/slow-again";
+    let proxy = Proxy::start(server().addr());
+    let slow = client_at(&proxy.connect_string());
+    let fast = crate::ground::client();
+    let slow = DoubleBarrier::new(&slow, path, 2).expect("good");
+    let fast = DoubleBarrier::new(&fast, path, 2).expect("good");
+    let hold = proxy.hold_request(Matcher::next(opcode::GET_CHILDREN).with_path_containing(path));
+    let token = CancelToken::new();
+    std::thread::scope(|scope| {
+        let enters = scope.spawn(|| slow.enter().expect("counted"));
+        hold.wait_until_held(SOON);
+        drop(fast.enter().expect("two are there"));
+        wait_for_children(server(), path, 2);
+        let options = AcquireOptions::new().cancel(&token);
+        let early = scope.spawn(|| fast.enter_with(options).map(drop));
+        // The slow one, `ready`, and the early one.
+        wait_for_children(server(), path, 3);
+        hold.release();
+        let inside = enters.join().expect("no panic");
+        let alone = inside.leave_for(SOON / 6).expect("answers");
+        token.cancel();
+        assert!(early.join().expect("no panic").is_err());
+        assert!(alone, "it waited for one who had not entered with it");
+    });
+    wait_for_children(server(), path, 0);
+}
+
 /// A member that waits is woken when another comes, and no more often. (Its own watch's removal
 /// once woke it, again and again.)
 #[test]
