@@ -128,6 +128,9 @@ macro_rules! holding_methods {
         /// A channel that speaks when what is held is lost: it delivers the reason once and is
         /// disconnected from then on, so a `select!` over it is ready for good.
         ///
+        /// After the process was stopped for a while, another arm of a `select!` may be ready first:
+        /// look at [`state`](Self::state) before acting on it.
+        ///
         /// A lost session is told before any other process can hold. A removal of our node by
         /// somebody else is told at once, as soon as it has been held for 100 to 200 ms: from then
         /// on ZooKeeper watches the node for us.
@@ -159,9 +162,12 @@ macro_rules! holding_methods {
         /// The number to send along with writes, so that a store can refuse late ones. Asks
         /// ZooKeeper once for each acquire that went there.
         ///
+        /// This is no check of the lock: a token that is known already is given also after a loss,
+        /// and is then the store's to refuse. For a check, see [`state`](Self::state).
+        ///
         /// # Errors
-        /// [`is_lock_lost`](crate::Error::is_lock_lost) if it is not ours any more;
-        /// [`is_connection_loss`](crate::Error::is_connection_loss) if ZooKeeper did not answer.
+        /// [`is_lock_lost`](crate::Error::is_lock_lost) if it is not known yet, and the lock not ours
+        /// any more; [`is_connection_loss`](crate::Error::is_connection_loss) if ZooKeeper did not answer.
         pub fn fencing_token(&self) -> $crate::Result<$crate::FencingToken> {
             use $crate::guard::Holding;
             self.tenure().fencing_token()
