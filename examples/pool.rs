@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use crossbeam_channel::{Receiver, Sender, after, bounded, select, unbounded};
-use zklock::{AcquireOptions, Client, Permit, Semaphore, SharedCount};
+use zklock::{AcquireOptions, Client, LockState, Permit, Semaphore, SharedCount};
 
 /// Works on a shared API with at most so many workers over all machines.
 #[derive(Parser)]
@@ -129,9 +129,14 @@ fn work(to_do: &Receiver<Order>, done: &Sender<std::result::Result<u32, u32>>) {
         let result = select! {
             recv(permit.lost()) -> _ => Err(item),
             // The call to the API.
+            // A process that was stopped meanwhile may hear of this before it hears of the loss.
             recv(after(Duration::from_millis(300))) -> _ => {
-                println!("item {item} is done");
-                Ok(item)
+                if permit.state() == LockState::Lost {
+                    Err(item)
+                } else {
+                    println!("item {item} is done");
+                    Ok(item)
+                }
             }
         };
         drop(permit);
