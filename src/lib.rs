@@ -40,101 +40,45 @@
 //! [`Mutex::participants`] shows who holds and who waits, [`Mutex::revoke`] asks for a lock and
 //! [`Mutex::break_lock`] takes it.
 
-mod acl;
-mod announcement;
-#[cfg(not(shuttle))]
-mod barrier;
-mod bound;
-mod cancel;
 #[cfg(not(shuttle))]
 mod client;
-mod connection;
-mod contend;
-#[cfg(not(shuttle))]
-mod double_barrier;
 mod error;
-mod fencing;
-#[cfg(not(shuttle))]
-mod folders;
 mod fork;
-#[cfg(not(shuttle))]
-mod guard;
-mod identity;
-#[cfg(not(shuttle))]
-mod key;
-#[cfg(not(shuttle))]
-mod leasing;
+mod global_queue;
+#[cfg(all(test, shuttle))]
+mod interleavings;
 mod link;
 mod local_queue;
 #[cfg(not(shuttle))]
-mod lock_registry;
-#[cfg(all(test, shuttle))]
-mod model;
-#[cfg(not(shuttle))]
-mod multi_lock;
-#[cfg(not(shuttle))]
-mod mutex;
-mod names;
-#[cfg(not(shuttle))]
-mod node_data;
-#[cfg(not(shuttle))]
-mod participant;
-mod path;
-mod position;
-mod retry;
-#[cfg(not(shuttle))]
-mod rw_lock;
-#[cfg(not(shuttle))]
-mod semaphore;
-#[cfg(not(shuttle))]
-mod semaphore_mutex;
-mod sequence;
+mod recipe;
 mod session;
-#[cfg(not(shuttle))]
-mod shared_count;
-mod signal;
-#[cfg(not(shuttle))]
-mod simple_mutex;
 mod sync;
 mod tenure;
-mod verdict;
+mod wait;
+mod znode;
 
-pub use acl::{Acl, Permissions};
-#[cfg(not(shuttle))]
-pub use barrier::Barrier;
-pub use bound::AcquireOptions;
-pub use cancel::CancelToken;
 #[cfg(not(shuttle))]
 pub use client::{Client, ClientBuilder};
-pub use connection::{ConnectionEvent, ConnectionState};
-pub use contend::WaitStrategy;
-#[cfg(not(shuttle))]
-pub use double_barrier::{DoubleBarrier, DoubleBarrierBuilder, Membership};
 pub use error::{Error, Result};
-pub use fencing::FencingToken;
-pub use identity::Identity;
+pub use global_queue::WaitStrategy;
 #[cfg(not(shuttle))]
-pub use lock_registry::{LockRegistry, LockRegistryBuilder};
-#[cfg(not(shuttle))]
-pub use multi_lock::{Lockable, MultiLock, MultiLockBuilder, MultiLockGuard, ReadSide, WriteSide};
-#[cfg(not(shuttle))]
-pub use mutex::{Mutex, MutexBuilder, MutexGuard};
-pub use names::{Dialect, LockName};
-#[cfg(not(shuttle))]
-pub use participant::Participant;
-pub use position::QueuePosition;
-pub use retry::RetryPolicy;
-#[cfg(not(shuttle))]
-pub use rw_lock::{RwLock, RwLockBuilder, RwReadGuard, RwWriteGuard};
-#[cfg(not(shuttle))]
-pub use semaphore::{Permit, Semaphore, SemaphoreBuilder};
-#[cfg(not(shuttle))]
-pub use semaphore_mutex::{SemaphoreMutex, SemaphoreMutexBuilder, SemaphoreMutexGuard};
-#[cfg(not(shuttle))]
-pub use shared_count::SharedCount;
-#[cfg(not(shuttle))]
-pub use simple_mutex::{SimpleMutex, SimpleMutexBuilder, SimpleMutexGuard};
+pub use recipe::{
+    Barrier, DoubleBarrier, DoubleBarrierBuilder, LockRegistry, LockRegistryBuilder, Lockable,
+    Membership, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex, MutexBuilder, MutexGuard,
+    Participant, Permit, ReadSide, RwLock, RwLockBuilder, RwReadGuard, RwWriteGuard, Semaphore,
+    SemaphoreBuilder, SemaphoreMutex, SemaphoreMutexBuilder, SemaphoreMutexGuard, SharedCount,
+    SimpleMutex, SimpleMutexBuilder, SimpleMutexGuard, WriteSide,
+};
+pub use session::acl::{Acl, Permissions};
+pub use session::connection::{ConnectionEvent, ConnectionState};
+pub use session::retry::RetryPolicy;
 pub use tenure::{LockState, LossReason};
+pub use wait::bound::AcquireOptions;
+pub use wait::cancel::CancelToken;
+pub use wait::position::QueuePosition;
+pub use znode::fencing::FencingToken;
+pub use znode::identity::Identity;
+pub use znode::names::{Dialect, LockName};
 
 /// What can be shared between threads or sent to another is part of each type's promise.
 #[cfg(all(test, not(shuttle)))]

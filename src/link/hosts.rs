@@ -47,7 +47,7 @@ impl FromStr for ConnectString {
         let chroot = match chroot {
             "" | "/" => None,
             chroot => {
-                crate::path::check(chroot)
+                crate::znode::path::check(chroot)
                     .map_err(|why| format!("connect string {text:?}: chroot {chroot}: {why}"))?;
                 Some(chroot.to_owned())
             }

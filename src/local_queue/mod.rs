@@ -38,14 +38,14 @@ pub(crate) use self::shared::SharedQueue;
 pub(crate) use self::stint::Policy;
 use self::stint::Stint;
 use self::thread_number::thread_number;
-use crate::bound::Bound;
-use crate::contend::{Claim, Contest, News, Place, Won};
 use crate::error::{Error, Result};
+use crate::global_queue::{Claim, Contest, News, Place, Won};
 use crate::session::watches::{Disturbed, Wake};
 use crate::session::{LocalLock, Waiter};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Mutex};
 use crate::tenure::{Recalled, Tenure};
+use crate::wait::bound::Bound;
 
 /// The threads of this process at one lock.
 pub(crate) struct LocalQueue {

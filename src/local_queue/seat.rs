@@ -3,13 +3,13 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use crate::bound::Bound;
-use crate::cancel::CancelToken;
-use crate::contend::Place;
 use crate::error::Error;
-use crate::signal::{Signal, Wakes};
+use crate::global_queue::Place;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::wait::bound::Bound;
+use crate::wait::cancel::CancelToken;
+use crate::wait::signal::{Signal, Wakes};
 
 /// One sleeping thread.
 pub(super) struct Seat {

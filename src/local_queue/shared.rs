@@ -23,12 +23,12 @@ use super::seat::{Offer, Row, Seat, Woken};
 use super::stint::{Company, company};
 use super::thread_number::thread_number;
 use super::too_deep;
-use crate::bound::Bound;
-use crate::contend::{Claim, Contest, News, Place, Won};
 use crate::error::{Error, Result};
+use crate::global_queue::{Claim, Contest, News, Place, Won};
 use crate::session::{LocalLock, Waiter};
 use crate::sync::{self, Mutex};
 use crate::tenure::{LockState, Recalled, Tenure};
+use crate::wait::bound::Bound;
 
 /// The reading threads of this process at one lock.
 pub(crate) struct SharedQueue {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::contend::News;
+use crate::global_queue::News;
 use crate::tenure::Tenure;
 
 /// How long a tenure may go on.

@@ -7,8 +7,8 @@ use super::orphans::{Orphan, Proof};
 use super::standing::{Contact, NoContact};
 use super::{Session, sync};
 use crate::error::Error;
-use crate::signal::{Signal, Wakes};
 use crate::sync::Mutex;
+use crate::wait::signal::{Signal, Wakes};
 
 /// Why a call has no reply.
 #[derive(Debug)]

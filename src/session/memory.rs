@@ -12,9 +12,9 @@ use std::time::Duration;
 use super::Session;
 use super::keeper::{Answer, Keeper, KeeperError, NodeMode, NodeStat, WatchEvent, WatchKind};
 use crate::link::Epoch;
-use crate::path::split;
-use crate::retry::RetryPolicy;
+use crate::session::retry::RetryPolicy;
 use crate::sync::Mutex;
+use crate::znode::path::split;
 
 /// Longer than any test: in memory, a session ends when it is told to.
 const TIMEOUT: Duration = Duration::from_secs(3600);

@@ -11,7 +11,9 @@
 //! the seam that is called under it. Lock order: a lock's local queue, then `Session::state`, then
 //! the locks of watches, monitor, workers, signals and the link, of which none calls back up.
 
+pub(crate) mod acl;
 mod call;
+pub(crate) mod connection;
 pub(crate) mod keeper;
 #[cfg(all(test, shuttle))]
 pub(crate) mod memory;
@@ -19,6 +21,7 @@ mod monitor;
 mod orphans;
 mod patrol;
 mod refusal;
+pub(crate) mod retry;
 mod standing;
 mod waiter;
 pub(crate) mod watches;
@@ -44,15 +47,15 @@ pub(crate) use self::waiter::Waiter;
 pub(crate) use self::watches::WatchGuard;
 use self::watches::Watches;
 use self::workers::Workers;
-use crate::connection::{ConnectionEvent, ConnectionState};
 use crate::error::{Error, Result};
 use crate::fork::ForkCheck;
 use crate::link::Epoch;
-use crate::retry::RetryPolicy;
-use crate::signal::{Signal, Wakes};
+use crate::session::connection::{ConnectionEvent, ConnectionState};
+use crate::session::retry::RetryPolicy;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{self, Mutex, MutexGuard};
 use crate::tenure::{LossReason, Tenure};
+use crate::wait::signal::{Signal, Wakes};
 
 /// Events kept for a receiver that does not read them.
 const EVENT_BACKLOG: usize = 1024;

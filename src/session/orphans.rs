@@ -12,8 +12,8 @@ use super::call::CallError;
 use super::keeper::{KeeperError, Reply, Request, WatchEvent, WatchKind};
 use super::standing::Contact;
 use crate::link::Epoch;
-use crate::path;
 use crate::sync::{self, Mutex};
+use crate::znode::path;
 
 /// One thing to remove.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -18,8 +18,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::connection::ConnectionState;
 use crate::link::Epoch;
+use crate::session::connection::ConnectionState;
 
 #[derive(Clone, Debug)]
 enum Phase {

@@ -7,10 +7,10 @@ use super::call::{CallError, Step};
 use super::keeper::{Reply, Request};
 use super::standing::{Contact, NoContact};
 use super::{Session, sync};
-use crate::bound::Bound;
-use crate::cancel::{Attachment, CancelToken};
 use crate::error::{Error, Result};
-use crate::signal::{Signal, Wakes};
+use crate::wait::bound::Bound;
+use crate::wait::cancel::{Attachment, CancelToken};
+use crate::wait::signal::{Signal, Wakes};
 
 /// Lives for one acquire on its way through the global queue. Is woken by watches, by every change
 /// of the connection, and by the caller's cancel token.

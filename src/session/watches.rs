@@ -10,9 +10,9 @@ use std::sync::{Arc, Weak};
 use super::Session;
 use super::keeper::{WatchEvent, WatchKind};
 use super::orphans::Orphan;
-use crate::signal::{Signal, Wakes};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::wait::signal::{Signal, Wakes};
 
 /// Something that wants to know, at once and without blocking, that its watch has fired.
 pub(crate) trait Disturbed: Send + Sync {

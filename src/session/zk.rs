@@ -11,10 +11,10 @@ use zookeeper::{
 
 use super::Session;
 use super::keeper::{Answer, Keeper, KeeperError, NodeMode, NodeStat, WatchEvent, WatchKind};
-use crate::acl::{Acl, AclEntry, Permissions};
 use crate::error::{Error, Result};
 use crate::fork::ForkCheck;
 use crate::link::{Epoch, Link, LinkConfig, LinkEvent, LinkObserver};
+use crate::session::acl::{Acl, AclEntry, Permissions};
 use crate::sync::Mutex;
 use crate::tenure::LossReason;
 

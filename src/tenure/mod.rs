@@ -11,14 +11,14 @@ use crossbeam_channel::Receiver;
 
 use self::own_nodes::OwnNodes;
 pub(crate) use self::own_nodes::{REVOKE, Recalled};
-use crate::announcement::Announcement;
 use crate::error::{Error, Result};
-use crate::fencing::FencingToken;
 use crate::link::Epoch;
 use crate::session::keeper::{NodeStat, Reply, Request};
 use crate::session::{CallError, Session};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{self, Mutex};
+use crate::wait::announcement::Announcement;
+use crate::znode::fencing::FencingToken;
 
 /// How sure a holder can be of its lock, from a guard's `state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

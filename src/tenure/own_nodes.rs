@@ -8,11 +8,11 @@
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::{LossReason, Tenure};
-use crate::announcement::Announcement;
 use crate::session::keeper::{KeeperError, Reply, Request, WatchKind};
 use crate::session::watches::{Disturbed, Wake};
 use crate::session::{CallError, WatchGuard};
 use crate::sync::Mutex;
+use crate::wait::announcement::Announcement;
 
 /// What somebody who wants a lock back writes into its holder's node; Curator's message.
 pub(crate) const REVOKE: &[u8] = b"__REVOKE__";

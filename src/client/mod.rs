@@ -1,0 +1,339 @@
+//! [`Client`] and its builder: one connection and one session, shared by the locks of a process.
+
+pub(crate) mod folders;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+
+use crate::error::{Error, Result};
+use crate::link::{AuthInfo, Backoff, ConnectString, LinkConfig};
+use crate::session::acl::Acl;
+use crate::session::connection::{ConnectionEvent, ConnectionState};
+use crate::session::keeper::{KeeperError, Reply, Request};
+use crate::session::retry::RetryPolicy;
+use crate::session::zk::{ToSession, ZkKeeper};
+use crate::session::{CallError, Session, Waiter};
+use crate::wait::bound::{Bound, deadline_after};
+
+/// How long [`Client::close`] and the drop of the last handle may take.
+const CLOSE_BOUND: Duration = Duration::from_secs(2);
+
+/// A connection to ZooKeeper, shared by every lock of a process.
+///
+/// Cheap to clone; all clones and all locks made with them share one session. When the last of
+/// them is dropped the session is closed, within 2 s. Safe to use from any number of threads.
+///
+/// # Through trouble
+/// The client keeps its session across broken connections, restarted servers and failovers for as
+/// long as the servers keep it. It declares the session lost by its own clock, before a server
+/// can have expired it: no later than 31/32 of the negotiated timeout after it *sent* the last
+/// request that was answered. Then every held lock is lost (see
+/// [`MutexGuard::lost`](crate::MutexGuard::lost)), and the client goes on with a new session by
+/// itself; threads that wait for a lock queue again within their deadlines.
+///
+/// # Threads
+/// Six for each client (`zklock-up`, `zklock-down`, `zklock-monitor` and three of the `zookeeper`
+/// crate), and up to four `zklock-worker`s once calls with deadlines, clean-up or locks that are held
+/// for long need them.
+///
+/// # Fork
+/// A client does not work in a forked child: everything returns an error whose
+/// [`is_forked`](Error::is_forked) is true. Connect a new one there.
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// let client = zklock::Client::connect("zk1:2181,zk2:2181,zk3:2181/jobs")?;
+/// let lock = zklock::Mutex::new(&client, "/nightly")?;
+/// let _guard = lock.lock()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Client {
+    handle: Arc<Handle>,
+}
+
+struct Handle {
+    session: Arc<Session>,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.session.close(CLOSE_BOUND);
+    }
+}
+
+impl Client {
+    /// Connects with the defaults, and returns once the session stands.
+    ///
+    /// `servers` is ZooKeeper's connect string: `host:port,host:port/chroot`. The port defaults to
+    /// 2181, IPv6 addresses stand in brackets, and with a chroot every path is below it.
+    ///
+    /// # Errors
+    /// See [`ClientBuilder::connect`].
+    pub fn connect(servers: &str) -> Result<Self> {
+        Self::builder(servers).connect()
+    }
+
+    /// Begins to build a client for `servers`; see [`Client::connect`].
+    pub fn builder(servers: &str) -> ClientBuilder {
+        ClientBuilder {
+            servers: servers.to_owned(),
+            session_timeout: Duration::from_secs(10),
+            connect_timeout: Duration::from_secs(15),
+            retry: RetryPolicy::new(),
+            auth: Vec::new(),
+            acl: Acl::open(),
+            create_chroot: false,
+        }
+    }
+
+    /// How the client stands with ZooKeeper now.
+    #[must_use]
+    pub fn state(&self) -> ConnectionState {
+        self.session().state()
+    }
+
+    /// The session timeout that the server has granted; `None` while no session stands.
+    #[must_use]
+    pub fn session_timeout(&self) -> Option<Duration> {
+        self.session().epoch().map(|epoch| epoch.timeout())
+    }
+
+    /// The number of the session that stands.
+    #[must_use]
+    pub fn session_id(&self) -> Option<i64> {
+        self.session().epoch().map(|epoch| epoch.session_id())
+    }
+
+    /// A receiver of every change of the connection from now on.
+    ///
+    /// Each call makes a receiver of its own. It keeps up to 1,024 events that are not read, and
+    /// leaves out what comes after that. It disconnects when the client is closed.
+    #[must_use]
+    pub fn events(&self) -> Receiver<ConnectionEvent> {
+        self.session().subscribe()
+    }
+
+    /// Removes the folders of locks that nobody uses any more, in the whole tree below `root` (not
+    /// `root` itself). Returns how many were removed.
+    ///
+    /// Safe while others use the locks: the server deletes a folder only if it is empty at that
+    /// moment, and who comes later makes it anew. A node stays that never had children (such as a
+    /// closed [`Barrier`](crate::Barrier)), that has data, or that this client may not delete.
+    ///
+    /// Costs two or three requests for each node in the tree.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the path is not possible; otherwise as
+    /// [`Mutex::try_lock`](crate::Mutex::try_lock).
+    pub fn remove_empty_lock_folders(&self, root: &str) -> Result<usize> {
+        let root = crate::znode::path::LockPath::parse(root).map_err(Error::invalid)?;
+        crate::client::folders::remove_unused_below(self.session(), root.as_str())
+    }
+
+    /// Ends the session now, for all clones.
+    ///
+    /// Every lock held through this client is given up, its nodes are removed by the server, and
+    /// every thread that waits gets an error whose [`is_closed`](Error::is_closed) is true; so
+    /// does every later call. Returns within 2 s, also when no server answers. Closing again does
+    /// nothing.
+    pub fn close(&self) {
+        self.session().close(CLOSE_BOUND);
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.handle.session
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client")
+            .field("servers", &self.session().target())
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Settings of a [`Client`]; made by [`Client::builder`].
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use zklock::{Acl, Client};
+///
+/// # fn main() -> zklock::Result<()> {
+/// let client = Client::builder("zk1,zk2,zk3")
+///     .session_timeout(Duration::from_secs(20))
+///     .auth("digest", "batch:secret")
+///     .acl(Acl::creator_all())
+///     .connect()?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use]
+pub struct ClientBuilder {
+    servers: String,
+    session_timeout: Duration,
+    connect_timeout: Duration,
+    retry: RetryPolicy,
+    auth: Vec<AuthInfo>,
+    acl: Acl,
+    create_chroot: bool,
+}
+
+impl ClientBuilder {
+    /// The session timeout to ask for. Defaults to 10 s.
+    ///
+    /// The server grants what lies between its own limits, by default 2 to 20 of its ticks; see
+    /// [`Client::session_timeout`]. A holder that dies without closing keeps its locks for this
+    /// long; a holder that is out of contact for this long loses them.
+    pub fn session_timeout(mut self, timeout: Duration) -> Self {
+        self.session_timeout = timeout;
+        self
+    }
+
+    /// How long [`connect`](Self::connect) waits for the first session. Defaults to 15 s.
+    pub fn connect_timeout(mut self, timeout: Duration) -> Self {
+        self.connect_timeout = timeout;
+        self
+    }
+
+    /// What to do while there is no connection. Defaults to [`RetryPolicy::new`].
+    pub fn retry(mut self, retry: RetryPolicy) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Adds credentials, for example `("digest", "user:password")`. They are presented on every
+    /// connection before anything else, and never logged.
+    pub fn auth(mut self, scheme: impl Into<String>, credentials: impl Into<Vec<u8>>) -> Self {
+        self.auth.push(AuthInfo {
+            scheme: scheme.into(),
+            bytes: credentials.into(),
+        });
+        self
+    }
+
+    /// Who may touch the nodes that are made through this client. Defaults to [`Acl::open`].
+    pub fn acl(mut self, acl: Acl) -> Self {
+        self.acl = acl;
+        self
+    }
+
+    /// Whether to create the chroot of the connect string if it is missing. Defaults to no: a
+    /// missing chroot is more often a typing error than a new installation.
+    pub fn create_chroot(mut self, create: bool) -> Self {
+        self.create_chroot = create;
+        self
+    }
+
+    /// Connects, and returns once the session stands.
+    ///
+    /// All addresses of all hosts are tried in random order, so a dead, silent or unknown host
+    /// among good ones costs seconds at most.
+    ///
+    /// # Errors
+    /// - [`is_invalid`](Error::is_invalid): the connect string or a setting is not possible.
+    /// - [`is_connection_loss`](Error::is_connection_loss): no session within the connect
+    ///   timeout; the text names each server tried and why it failed.
+    /// - [`is_no_auth`](Error::is_no_auth): the credentials were refused.
+    /// - any other: the chroot does not exist, or could not be created.
+    pub fn connect(self) -> Result<Client> {
+        let to: ConnectString = self.servers.parse().map_err(Error::invalid)?;
+        if self.session_timeout < Duration::from_millis(1)
+            || self.session_timeout > Duration::from_secs(24 * 60 * 60)
+        {
+            let asked = self.session_timeout;
+            return Err(Error::invalid(format!(
+                "a session timeout of {asked:?}; it must be from 1 ms to a day"
+            )));
+        }
+        let session = Session::new(self.servers.clone(), self.retry.clone());
+        // From here on the session is closed when this function fails.
+        let client = Client {
+            handle: Arc::new(Handle {
+                session: Arc::clone(&session),
+            }),
+        };
+        let config = LinkConfig {
+            hosts: to.hosts,
+            session_timeout: self.session_timeout,
+            auth: self.auth,
+            backoff: Backoff {
+                initial: self.retry.initial,
+                max: self.retry.max,
+            },
+        };
+        let weak = Arc::downgrade(&session);
+        let observer = Arc::new(ToSession(weak.clone()));
+        let chroot = to.chroot.clone();
+        let keeper = ZkKeeper::connect(config, chroot, &self.acl, observer, weak)?;
+        session.attach(Box::new(keeper))?;
+        let bound = Bound::until(deadline_after(self.connect_timeout));
+        let waiter = Waiter::new(&session, &bound);
+        waiter.contact(0).map_err(|error| {
+            if error.is_timeout() || error.is_connection_loss() {
+                let (within, why) = (self.connect_timeout, session.dial_failures());
+                Error::connect_failed(format!("{} within {within:?}: {why}", self.servers))
+            } else {
+                error
+            }
+        })?;
+        if let Some(chroot) = &to.chroot {
+            find_chroot(&waiter, chroot, self.create_chroot, &self.servers)?;
+        }
+        Ok(client)
+    }
+}
+
+/// Makes sure that the chroot exists.
+fn find_chroot(waiter: &Waiter<'_>, chroot: &str, create: bool, servers: &str) -> Result<()> {
+    let mut failed_on = 0;
+    loop {
+        failed_on = {
+            let contact = waiter.contact(failed_on)?;
+            let request = if create {
+                Request::MakeRoot
+            } else {
+                Request::stat("/")
+            };
+            match waiter.call(request) {
+                Ok((Reply::Stat(None), _)) => {
+                    return Err(Error::refused(format!(
+                        "{servers}: the chroot {chroot} does not exist; \
+                         create it, or build the client with create_chroot(true)"
+                    )));
+                }
+                Ok(_) => return Ok(()),
+                Err(CallError::NotSent(_) | CallError::Unknown(_)) => contact.connection,
+                Err(CallError::Left(error)) => return Err(error),
+                Err(CallError::Refused(KeeperError::NoAuth)) => {
+                    return Err(Error::no_auth().context(format!("{servers}: chroot {chroot}")));
+                }
+                Err(CallError::Refused(error)) => {
+                    let context = format!("{servers}: chroot {chroot}");
+                    return Err(Error::refused(context).source(error));
+                }
+            }
+        };
+    }
+}
+
+impl fmt::Debug for ClientBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // `auth` keeps its secret by itself.
+        f.debug_struct("ClientBuilder")
+            .field("servers", &self.servers)
+            .field("session_timeout", &self.session_timeout)
+            .field("connect_timeout", &self.connect_timeout)
+            .field("retry", &self.retry)
+            .field("auth", &self.auth)
+            .field("acl", &self.acl)
+            .field("create_chroot", &self.create_chroot)
+            .finish()
+    }
+}

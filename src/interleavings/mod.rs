@@ -1,0 +1,194 @@
+//! The local queues, the tenure and the global queue under an explorer of interleavings, on the
+//! seam in memory: threads that lock, try, time out, cancel and drop, in two processes, while
+//! sessions are lost, connections break and nodes are removed at any step.
+//!
+//! What must hold in every schedule: never two holders who both believe it; never a lost wake-up
+//! (the explorer reports a deadlock); never a contender or a watch left; first come, first served
+//! among the threads of a process.
+//!
+//! Time is an event: a wait with a deadline may end at any moment. Run with
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release --lib model`.
+
+mod mutex;
+mod readers;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::rand::{Rng, thread_rng};
+use shuttle::scheduler::{PctScheduler, RandomScheduler, Scheduler};
+use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
+
+use crate::local_queue::Policy;
+use crate::session::Session;
+use crate::session::memory::{Ensemble, Fault, Line};
+use crate::sync::{Mutex, now};
+use crate::tenure::{LockState, Tenure};
+use crate::wait::bound::{Bound, deadline_after};
+use crate::wait::cancel::CancelToken;
+
+const FOLDER: &str = "/lock";
+
+/// Schedules of each of the big scenarios, with each of the two schedulers.
+const SCHEDULES: usize = 9_000;
+
+/// What a holder may do.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Right {
+    /// With others who share.
+    Shared,
+    Alone,
+}
+
+/// Who is inside, and by what right.
+#[derive(Default)]
+struct Inside(Mutex<Vec<(Arc<Tenure>, Right)>>);
+
+impl Inside {
+    /// Everybody who is inside already and does not share must know, on a look, that its lock is
+    /// lost. (One tenure can be inside twice: by re-entry, or by readers who share it.)
+    fn enter(&self, tenure: &Arc<Tenure>, right: Right) {
+        let mut inside = self.0.lock();
+        if tenure.state(now()) != LockState::Lost {
+            for (other, theirs) in inside.iter() {
+                assert!(
+                    (right, *theirs) == (Right::Shared, Right::Shared)
+                        || other.state(now()) == LockState::Lost,
+                    "two hold at once: {other:?} and {tenure:?}"
+                );
+            }
+        }
+        inside.push((Arc::clone(tenure), right));
+    }
+
+    fn leave(&self, tenure: &Arc<Tenure>) {
+        let mut inside = self.0.lock();
+        let mine = inside
+            .iter()
+            .position(|(other, _)| Arc::ptr_eq(other, tenure));
+        inside.swap_remove(mine.expect("entered before"));
+    }
+}
+
+/// All contenders and watches go, though some of them in the background.
+fn settle(ensemble: &Ensemble, sessions: &[&Arc<Session>]) {
+    let mut looks = 0;
+    let settled = || {
+        ensemble.children_of(FOLDER).is_empty()
+            && ensemble.watch_count() == 0
+            && sessions.iter().all(|session| session.watches.len() == 0)
+    };
+    while !settled() {
+        looks += 1;
+        assert!(looks < 10_000, "left behind: {ensemble:?}");
+        shuttle::thread::yield_now();
+    }
+    for session in sessions {
+        session.close(Duration::from_secs(1));
+    }
+}
+
+fn explore(schedules: usize, scenario: impl Fn() + Send + Sync + Clone + 'static) {
+    let _ = env_logger::builder().is_test(true).try_init();
+    let seeds: [Box<dyn Scheduler + Send>; 2] = [
+        Box::new(RandomScheduler::new(schedules)),
+        Box::new(PctScheduler::new(3, schedules)),
+    ];
+    for scheduler in seeds {
+        let mut config = Config::new();
+        config.stack_size = 0x2_0000;
+        config.max_steps = MaxSteps::FailAfter(200_000);
+        config.failure_persistence = FailurePersistence::Print;
+        let runner = Runner::new(scheduler, config);
+        runner.run(scenario.clone());
+    }
+}
+
+fn policies() -> [Policy; 3] {
+    let default = Policy::default();
+    let generous = Policy {
+        max_handoffs: Some(1),
+        ..default.clone()
+    };
+    let lingering = Policy {
+        linger: Duration::from_secs(1),
+        ..default.clone()
+    };
+    [default, generous, lingering]
+}
+
+/// What can go wrong with one client's session while others work.
+type Chaos = fn(&Ensemble, &Arc<Line>);
+
+const PEACE: Chaos = |_, _| {};
+
+const LOST_SESSION: Chaos = |_, line| line.expire();
+
+const BROKEN_CONNECTIONS: Chaos = |_, line| {
+    line.strike(if thread_rng().gen_bool(0.5) {
+        Fault::Before
+    } else {
+        Fault::After
+    });
+    shuttle::thread::yield_now();
+    line.reset();
+};
+
+/// An administrator removes a waiting contender's node, at any moment.
+///
+/// (A *holder's* node removed by hand lets the next one in at once; that the holder learns of it is
+/// another promise, which depends on the time that an event takes.)
+const REMOVED_WAITER: Chaos = |ensemble, _| {
+    for _ in 0..4 {
+        ensemble.remove_last_waiter(FOLDER);
+        shuttle::thread::yield_now();
+    }
+};
+
+/// How a thread asks.
+enum Manner {
+    Try,
+    Wait(Bound),
+    /// The token is cancelled at some moment.
+    Cancelled(Bound, CancelToken),
+}
+
+impl Manner {
+    fn any() -> Self {
+        match thread_rng().gen_range(0..6) {
+            0 => Self::Try,
+            1 => Self::Wait(Bound::until(deadline_after(Duration::from_secs(1)))),
+            2 => {
+                let token = CancelToken::new();
+                let bound = Bound {
+                    cancel: Some(token.clone()),
+                    ..Bound::none()
+                };
+                Self::Cancelled(bound, token)
+            }
+            _ => Self::Wait(Bound::none()),
+        }
+    }
+
+    /// Asks in this manner. Only a wait without a bound must succeed.
+    fn ask(
+        self,
+        at_once: impl FnOnce() -> crate::Result<bool>,
+        wait: impl FnOnce(&Bound) -> crate::Result<()>,
+    ) -> bool {
+        match self {
+            Self::Try => at_once().unwrap_or(false),
+            Self::Wait(bound) if bound.is_none() => {
+                wait(&bound).expect("waits until it is its turn");
+                true
+            }
+            Self::Wait(bound) => wait(&bound).is_ok(),
+            Self::Cancelled(bound, token) => {
+                let canceller = shuttle::thread::spawn(move || token.cancel());
+                let held = wait(&bound).is_ok();
+                canceller.join().expect("no panic");
+                held
+            }
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! The mutex: one at a time, first come, first served.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::rand::{Rng, thread_rng};
+
+use super::{
+    BROKEN_CONNECTIONS, Chaos, FOLDER, Inside, LOST_SESSION, Manner, PEACE, REMOVED_WAITER, Right,
+    SCHEDULES, explore, policies, settle,
+};
+use crate::global_queue::{Contest, WaitStrategy};
+use crate::local_queue::{LocalQueue, Policy};
+use crate::session::Session;
+use crate::session::memory::{Ensemble, Line};
+use crate::sync::Mutex;
+use crate::wait::bound::Bound;
+use crate::znode::names::{Class, Dialect, Grammar};
+use crate::znode::path::LockPath;
+
+/// One process.
+struct Process {
+    session: Arc<Session>,
+    line: Arc<Line>,
+    queue: Arc<LocalQueue>,
+}
+
+impl Process {
+    fn start(ensemble: &Arc<Ensemble>, policy: &Policy, strategy: WaitStrategy) -> Arc<Self> {
+        let (session, line) = ensemble.connect();
+        let contest = Contest::new(
+            Arc::clone(&session),
+            LockPath::parse(FOLDER).expect("good"),
+            Grammar::mutex(Dialect::Curator, None),
+            Class::Exclusive,
+            strategy,
+        );
+        Arc::new(Self {
+            session,
+            line,
+            queue: LocalQueue::new(contest, policy.clone()),
+        })
+    }
+
+    fn data() -> Arc<[u8]> {
+        Arc::from([])
+    }
+
+    fn lock(&self, bound: &Bound) -> crate::Result<()> {
+        self.queue.acquire(bound, Self::data)
+    }
+
+    /// A section, in which other threads may run.
+    fn section(&self, inside: &Inside) {
+        let tenure = self.queue.tenure();
+        inside.enter(&tenure, Right::Alone);
+        shuttle::thread::yield_now();
+        if thread_rng().gen_bool(0.2) {
+            // Again, by the same thread.
+            self.lock(&Bound::none()).expect("re-entry asks nobody");
+            assert_eq!(self.queue.depth(), 2);
+            let _ = self.queue.release();
+        }
+        inside.leave(&tenure);
+    }
+
+    /// One acquire, in one of the ways there are, and a section if it succeeds.
+    fn act(&self, inside: &Inside) {
+        let held = Manner::any().ask(
+            || self.queue.try_acquire(Self::data),
+            |bound| self.lock(bound),
+        );
+        if held {
+            self.section(inside);
+            // Whether the release is confirmed is not this test's question.
+            let _ = self.queue.release();
+        }
+    }
+}
+
+/// Nothing is left when all have gone.
+fn end(ensemble: &Ensemble, processes: &[Arc<Process>]) {
+    for process in processes {
+        let _ = process.queue.end_idle();
+    }
+    let sessions: Vec<_> = processes.iter().map(|process| &process.session).collect();
+    settle(ensemble, &sessions);
+}
+
+/// Two processes with two threads each; what goes wrong is chosen by `chaos`.
+fn crowd(policy: Policy, chaos: Chaos) -> impl Fn() + Send + Sync + Clone {
+    move || {
+        let ensemble = Ensemble::new();
+        let inside = Arc::new(Inside::default());
+        let processes: Vec<_> = (0..2)
+            .map(|_| Process::start(&ensemble, &policy, WaitStrategy::PredecessorWatch))
+            .collect();
+        let mut threads = Vec::new();
+        for process in [&processes[0], &processes[0], &processes[1]] {
+            let (process, inside) = (Arc::clone(process), Arc::clone(&inside));
+            threads.push(shuttle::thread::spawn(move || {
+                for _ in 0..2 {
+                    process.act(&inside);
+                }
+            }));
+        }
+        let (ensemble_, victim) = (Arc::clone(&ensemble), Arc::clone(&processes[0].line));
+        threads.push(shuttle::thread::spawn(move || chaos(&ensemble_, &victim)));
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        end(&ensemble, &processes);
+    }
+}
+
+fn model_crowd(chaos: Chaos) {
+    for policy in policies() {
+        explore(SCHEDULES, crowd(policy, chaos));
+    }
+}
+
+#[test]
+fn model_of_peace() {
+    model_crowd(PEACE);
+}
+
+#[test]
+fn model_of_a_lost_session() {
+    model_crowd(LOST_SESSION);
+}
+
+#[test]
+fn model_of_broken_connections() {
+    model_crowd(BROKEN_CONNECTIONS);
+}
+
+#[test]
+fn model_of_a_removed_waiter() {
+    model_crowd(REMOVED_WAITER);
+}
+
+/// Threads of one process are served in the order in which they queued, whatever they queued
+/// behind.
+#[test]
+fn model_of_first_come_first_served() {
+    for policy in policies() {
+        explore(SCHEDULES / 2, move || {
+            let ensemble = Ensemble::new();
+            let process = Process::start(&ensemble, &policy, WaitStrategy::PredecessorWatch);
+            let served = Arc::new(Mutex::new(Vec::new()));
+            process.lock(&Bound::none()).expect("free");
+            let mut threads = Vec::new();
+            for number in 0..3 {
+                let (process_, served) = (Arc::clone(&process), Arc::clone(&served));
+                threads.push(shuttle::thread::spawn(move || {
+                    process_.lock(&Bound::none()).expect("its turn");
+                    served.lock().push(number);
+                    let _ = process_.queue.release();
+                }));
+                while process.queue.waiting() <= number {
+                    shuttle::thread::yield_now();
+                }
+            }
+            let breaker = {
+                let process = Arc::clone(&process);
+                shuttle::thread::spawn(move || process.line.reset())
+            };
+            let _ = process.queue.release();
+            for thread in threads {
+                thread.join().expect("no panic");
+            }
+            breaker.join().expect("no panic");
+            assert_eq!(*served.lock(), [0, 1, 2]);
+            end(&ensemble, &[process]);
+        });
+    }
+}
+
+/// Closing wakes everybody, wherever they wait.
+#[test]
+fn model_of_a_close() {
+    for policy in policies() {
+        explore(SCHEDULES / 2, move || {
+            let ensemble = Ensemble::new();
+            let process = Process::start(&ensemble, &policy, WaitStrategy::PredecessorWatch);
+            let threads: Vec<_> = (0..3)
+                .map(|_| {
+                    let process = Arc::clone(&process);
+                    shuttle::thread::spawn(move || match process.lock(&Bound::none()) {
+                        Ok(()) => {
+                            shuttle::thread::yield_now();
+                            let _ = process.queue.release();
+                        }
+                        Err(error) => assert!(error.is_closed(), "{error}"),
+                    })
+                })
+                .collect();
+            process.session.close(Duration::from_secs(1));
+            for thread in threads {
+                thread.join().expect("no panic");
+            }
+            assert_eq!(ensemble.children_of(FOLDER), [String::new(); 0]);
+        });
+    }
+}

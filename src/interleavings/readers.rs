@@ -1,0 +1,275 @@
+//! The read-write lock: many readers or one writer, and readers who share a node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::rand::{Rng, thread_rng};
+
+use super::{
+    BROKEN_CONNECTIONS, Chaos, FOLDER, Inside, LOST_SESSION, Manner, PEACE, REMOVED_WAITER, Right,
+    SCHEDULES, explore, settle,
+};
+use crate::global_queue::{Contest, WaitStrategy};
+use crate::local_queue::{LocalQueue, Policy, SharedQueue};
+use crate::session::Session;
+use crate::session::memory::{Ensemble, Line};
+use crate::sync::Mutex;
+use crate::wait::bound::Bound;
+use crate::znode::names::{Class, Dialect, Grammar};
+use crate::znode::path::LockPath;
+
+/// One process.
+struct Process {
+    session: Arc<Session>,
+    line: Arc<Line>,
+    readers: Arc<SharedQueue>,
+    writers: Arc<LocalQueue>,
+}
+
+impl Process {
+    fn start(ensemble: &Arc<Ensemble>) -> Arc<Self> {
+        let (session, line) = ensemble.connect();
+        let contest = |class| {
+            Contest::new(
+                Arc::clone(&session),
+                LockPath::parse(FOLDER).expect("good"),
+                Grammar::rw(Dialect::Curator),
+                class,
+                WaitStrategy::PredecessorWatch,
+            )
+        };
+        Arc::new(Self {
+            readers: SharedQueue::new(contest(Class::Read), false),
+            writers: LocalQueue::new(contest(Class::Write), Policy::default()),
+            session,
+            line,
+        })
+    }
+
+    fn data() -> Arc<[u8]> {
+        Arc::from([])
+    }
+
+    fn read(&self, inside: &Inside) {
+        let held = Manner::any().ask(
+            || self.readers.try_acquire(Self::data),
+            |bound| self.readers.acquire(bound, Self::data),
+        );
+        if held {
+            let tenure = self.readers.tenure();
+            inside.enter(&tenure, Right::Shared);
+            shuttle::thread::yield_now();
+            if thread_rng().gen_bool(0.2) {
+                // Again, by the same thread, whoever waits.
+                let again = self.readers.acquire(&Bound::none(), Self::data);
+                again.expect("re-entry asks nobody");
+                let _ = self.readers.release();
+            }
+            inside.leave(&tenure);
+            let _ = self.readers.release();
+        }
+    }
+
+    fn write(&self, inside: &Inside) {
+        let held = Manner::any().ask(
+            || self.writers.try_acquire(Self::data),
+            |bound| self.writers.acquire(bound, Self::data),
+        );
+        if !held {
+            return;
+        }
+        let writing = self.writers.tenure();
+        inside.enter(&writing, Right::Alone);
+        shuttle::thread::yield_now();
+        inside.leave(&writing);
+        let downgraded = thread_rng().gen_bool(0.3)
+            && self
+                .readers
+                .acquire_under(&writing, &Bound::none(), &Self::data())
+                .is_ok();
+        let _ = self.writers.release();
+        if downgraded {
+            let reading = self.readers.tenure();
+            inside.enter(&reading, Right::Shared);
+            shuttle::thread::yield_now();
+            inside.leave(&reading);
+            let _ = self.readers.release();
+        }
+    }
+}
+
+fn end(ensemble: &Ensemble, processes: &[Arc<Process>]) {
+    let sessions: Vec<_> = processes.iter().map(|process| &process.session).collect();
+    settle(ensemble, &sessions);
+}
+
+/// Two processes, two readers in the first of them; what goes wrong is chosen by `chaos`.
+fn crowd(chaos: Chaos) -> impl Fn() + Send + Sync + Clone {
+    move || {
+        let ensemble = Ensemble::new();
+        let inside = Arc::new(Inside::default());
+        let processes: Vec<_> = (0..2).map(|_| Process::start(&ensemble)).collect();
+        let mut threads = Vec::new();
+        for process in [&processes[0], &processes[0], &processes[1]] {
+            let (process, inside) = (Arc::clone(process), Arc::clone(&inside));
+            threads.push(shuttle::thread::spawn(move || {
+                for _ in 0..2 {
+                    if thread_rng().gen_bool(0.6) {
+                        process.read(&inside);
+                    } else {
+                        process.write(&inside);
+                    }
+                }
+            }));
+        }
+        let (ensemble_, victim) = (Arc::clone(&ensemble), Arc::clone(&processes[0].line));
+        threads.push(shuttle::thread::spawn(move || chaos(&ensemble_, &victim)));
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        end(&ensemble, &processes);
+    }
+}
+
+#[test]
+fn model_of_readers_in_peace() {
+    explore(SCHEDULES, crowd(PEACE));
+}
+
+#[test]
+fn model_of_readers_and_a_lost_session() {
+    explore(SCHEDULES, crowd(LOST_SESSION));
+}
+
+#[test]
+fn model_of_readers_and_broken_connections() {
+    explore(SCHEDULES, crowd(BROKEN_CONNECTIONS));
+}
+
+#[test]
+fn model_of_readers_and_a_removed_waiter() {
+    explore(SCHEDULES, crowd(REMOVED_WAITER));
+}
+
+/// A reader that comes after a writer that waits does not overtake it, though others of its process
+/// read.
+#[test]
+fn model_of_a_writer_that_is_not_overtaken() {
+    explore(SCHEDULES / 2, || {
+        let ensemble = Ensemble::new();
+        let processes: Vec<_> = (0..2).map(|_| Process::start(&ensemble)).collect();
+        let served = Arc::new(Mutex::new(Vec::new()));
+        let first = &processes[0];
+        let read = first.readers.acquire(&Bound::none(), Process::data);
+        read.expect("free");
+        let writer = {
+            let (process, served) = (Arc::clone(&processes[1]), Arc::clone(&served));
+            shuttle::thread::spawn(move || {
+                let write = process.writers.acquire(&Bound::none(), Process::data);
+                write.expect("its turn");
+                served.lock().push("writer");
+                let _ = process.writers.release();
+            })
+        };
+        // It stands in the queue, and the event that tells of it is delivered with its create.
+        while ensemble.children_of(FOLDER).len() < 2 {
+            shuttle::thread::yield_now();
+        }
+        let reader = {
+            let (process, served) = (Arc::clone(first), Arc::clone(&served));
+            shuttle::thread::spawn(move || {
+                let read = process.readers.acquire(&Bound::none(), Process::data);
+                read.expect("its turn");
+                served.lock().push("reader");
+                let _ = process.readers.release();
+            })
+        };
+        let _ = first.readers.release();
+        writer.join().expect("no panic");
+        reader.join().expect("no panic");
+        assert_eq!(*served.lock(), ["writer", "reader"]);
+        end(&ensemble, &processes);
+    });
+}
+
+/// Readers who came before a writer that waits share the node of the one who leads, also when that
+/// one itself still waits for an earlier writer.
+#[test]
+fn model_of_readers_who_came_first() {
+    explore(SCHEDULES / 2, || {
+        let ensemble = Ensemble::new();
+        let processes: Vec<_> = (0..3).map(|_| Process::start(&ensemble)).collect();
+        let served = Arc::new(Mutex::new(Vec::new()));
+        let write = processes[0].writers.acquire(&Bound::none(), Process::data);
+        write.expect("free");
+        let mut threads = Vec::new();
+        for number in 0..2 {
+            let (process, served) = (Arc::clone(&processes[1]), Arc::clone(&served));
+            threads.push(shuttle::thread::spawn(move || {
+                let read = process.readers.acquire(&Bound::none(), Process::data);
+                read.expect("its turn");
+                served.lock().push("reader");
+                let _ = process.readers.release();
+            }));
+            // The second has looked, and sleeps.
+            while ensemble.children_of(FOLDER).len() < 2 || !process_sleeps(&processes[1], number) {
+                shuttle::thread::yield_now();
+            }
+        }
+        let (process, served_) = (Arc::clone(&processes[2]), Arc::clone(&served));
+        threads.push(shuttle::thread::spawn(move || {
+            let write = process.writers.acquire(&Bound::none(), Process::data);
+            write.expect("its turn");
+            served_.lock().push("writer");
+            let _ = process.writers.release();
+        }));
+        while ensemble.children_of(FOLDER).len() < 3 {
+            shuttle::thread::yield_now();
+        }
+        let _ = processes[0].writers.release();
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        assert_eq!(*served.lock(), ["reader", "reader", "writer"]);
+        end(&ensemble, &processes);
+    });
+}
+
+fn process_sleeps(process: &Process, threads: usize) -> bool {
+    process.readers.sleeping_first() >= threads
+}
+
+/// Closing wakes everybody, wherever they wait.
+#[test]
+fn model_of_readers_and_a_close() {
+    explore(SCHEDULES / 2, || {
+        let ensemble = Ensemble::new();
+        let process = Process::start(&ensemble);
+        let threads: Vec<_> = (0..3)
+            .map(|number| {
+                let process = Arc::clone(&process);
+                shuttle::thread::spawn(move || {
+                    let result = if number == 0 {
+                        let held = process.writers.acquire(&Bound::none(), Process::data);
+                        held.map(|()| {
+                            let _ = process.writers.release();
+                        })
+                    } else {
+                        let held = process.readers.acquire(&Bound::none(), Process::data);
+                        held.map(|()| {
+                            let _ = process.readers.release();
+                        })
+                    };
+                    if let Err(error) = result {
+                        assert!(error.is_closed(), "{error}");
+                    }
+                })
+            })
+            .collect();
+        process.session.close(Duration::from_secs(1));
+        for thread in threads {
+            thread.join().expect("no panic");
+        }
+        assert_eq!(ensemble.children_of(FOLDER), [String::new(); 0]);
+    });
+}

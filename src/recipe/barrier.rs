@@ -1,0 +1,193 @@
+//! [`Barrier`]: a gate that one closes, and for whose opening all wait.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::global_queue::{make_node, sleep_until_fired};
+use crate::recipe::node_data::NodeData;
+use crate::session::keeper::{KeeperError, Reply, Request, WatchKind};
+use crate::session::watches::Wake;
+use crate::session::{CallError, Session, Step, Waiter, WatchGuard};
+use crate::wait::bound::{AcquireOptions, Bound, Patience};
+use crate::znode::path::LockPath;
+
+/// A gate for all processes that use the same path: closed while the node at that path exists.
+///
+/// # Semantics
+/// - [`set`](Self::set) closes it, [`remove`](Self::remove) opens it; both can be done by anybody,
+///   any number of times. All who wait go on when it is opened, and so does who comes later.
+/// - The node is persistent: the gate stays closed when the process that closed it dies.
+/// - Who waits keeps waiting over broken connections and lost sessions, and goes on also if the gate
+///   was opened and closed again meanwhile.
+///
+/// It has the layout of Curator's `DistributedBarrier` and kazoo's `Barrier`.
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// let client = zklock::Client::connect("localhost:2181")?;
+/// let maintenance = zklock::Barrier::new(&client, "/gates/maintenance")?;
+/// maintenance.wait()?; // at once if the gate is open
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Barrier {
+    client: Client,
+    path: LockPath,
+}
+
+impl Barrier {
+    /// A barrier at `path`. Nothing is asked of ZooKeeper yet.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the path is not possible.
+    pub fn new(client: &Client, path: &str) -> Result<Self> {
+        Ok(Self {
+            client: client.clone(),
+            path: LockPath::parse(path).map_err(Error::invalid)?,
+        })
+    }
+
+    /// Closes the gate, if it is not closed. The node says who did it.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub fn set(&self) -> Result<()> {
+        let data = NodeData::default().now();
+        self.persist(&Bound::none(), |waiter| {
+            make_node(self.path(), &data, |request| waiter.call(request))?;
+            Ok(Some(()))
+        })
+    }
+
+    /// Opens the gate, if it is not open.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub fn remove(&self) -> Result<()> {
+        self.persist(&Bound::none(), |waiter| {
+            match waiter.call(Request::delete(self.path())) {
+                Ok(_) | Err(CallError::Refused(KeeperError::NoNode)) => Ok(Some(())),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// Whether the gate is closed.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub fn is_set(&self) -> Result<bool> {
+        self.persist(&Bound::none(), |waiter| {
+            let (reply, _) = waiter.call(Request::stat(self.path()))?;
+            Ok(Some(matches!(reply, Reply::Stat(Some(_)))))
+        })
+    }
+
+    /// Waits until the gate is open.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub fn wait(&self) -> Result<()> {
+        self.wait_within(&Bound::none())
+    }
+
+    /// As [`wait`](Self::wait), for `timeout` at the most. Returns whether the gate is open.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
+        self.attempt(Patience::during(timeout))
+    }
+
+    /// As [`wait`](Self::wait), until `deadline`. Returns whether the gate is open.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn wait_until(&self, deadline: Instant) -> Result<bool> {
+        self.attempt(Patience::until(deadline))
+    }
+
+    fn attempt(&self, patience: Patience) -> Result<bool> {
+        let at_once = || {
+            self.session().fork().refuse_child()?;
+            match self.session().call(&Request::stat(self.path())) {
+                Ok((Reply::Stat(stat), _)) => Ok(stat.is_none().then_some(())),
+                Ok(_) => unreachable!("a stat is answered with a stat"),
+                Err(error) => Err(error.finally(self.session().target(), self.path())),
+            }
+        };
+        let open = patience.attempt(at_once, |bound| self.wait_within(bound))?;
+        Ok(open.is_some())
+    }
+
+    /// As [`wait`](Self::wait), with a deadline or a cancel token. There is no node for data, and
+    /// no queue for positions.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait); also [`is_timeout`](Error::is_timeout) and
+    /// [`is_cancelled`](Error::is_cancelled).
+    pub fn wait_with(&self, options: AcquireOptions) -> Result<()> {
+        let AcquireOptions { bound, .. } = options;
+        self.wait_within(&bound)
+    }
+
+    fn wait_within(&self, bound: &Bound) -> Result<()> {
+        // The node for which we wait: one that was made after it says that the gate was open.
+        let mut closed_by: Option<i64> = None;
+        let mut watch: Option<WatchGuard> = None;
+        self.persist(bound, |waiter| {
+            let wake = Wake::Signal(Arc::clone(waiter.signal()));
+            let fresh = WatchGuard::new(self.session(), self.path(), WatchKind::Data, Some(wake));
+            let watch = fresh.of_reused_name().instead_of(&mut watch);
+            let request = Request::Data {
+                path: self.path().to_owned(),
+                watch: true,
+            };
+            match waiter.call(request) {
+                Ok((Reply::Data(_, stat), contact)) => {
+                    watch.armed(contact.connection);
+                    if *closed_by.get_or_insert(stat.czxid) != stat.czxid {
+                        return Ok(Some(()));
+                    }
+                    sleep_until_fired(watch.notice(), waiter, &contact)?;
+                    Ok(None)
+                }
+                Ok(_) => unreachable!("data is answered with data"),
+                Err(CallError::Refused(KeeperError::NoNode)) => Ok(Some(())),
+                Err(error) => Err(error),
+            }
+        })
+    }
+
+    /// The path, without the chroot.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.path.as_str()
+    }
+
+    fn session(&self) -> &Arc<Session> {
+        self.client.session()
+    }
+
+    fn persist<T>(
+        &self,
+        bound: &Bound,
+        mut step: impl FnMut(&Waiter<'_>) -> Step<Option<T>>,
+    ) -> Result<T> {
+        self.session().fork().refuse_child()?;
+        let waiter = Waiter::new(self.session(), bound);
+        waiter.persist(self.path(), |_| step(&waiter))
+    }
+}
+
+impl fmt::Debug for Barrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Barrier")
+            .field("path", &self.path())
+            .finish_non_exhaustive()
+    }
+}

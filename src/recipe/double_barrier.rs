@@ -1,0 +1,337 @@
+//! [`DoubleBarrier`]: so many begin together, and end together.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::global_queue::{Claim, Contest, Member, News, Place, WaitStrategy};
+use crate::recipe::guard::{Holding, holding_methods};
+use crate::recipe::node_data::NodeData;
+use crate::session::{Session, Waiter};
+use crate::tenure::Tenure;
+use crate::wait::bound::{AcquireOptions, Bound, Patience};
+use crate::znode::names::{Class, Dialect, Grammar};
+use crate::znode::path::LockPath;
+
+/// So many members go in together, and come out together, over all processes that use the same
+/// path.
+///
+/// # Semantics
+/// - [`enter`](Self::enter) waits until as many members as were agreed on have entered;
+///   [`Membership::leave`] waits until all of those have left.
+/// - **A member is a call of `enter`**: the threads of one process are as many members as they are
+///   calls.
+/// - **It can be used again**: who has left can enter again, and waits for the others to do so. A
+///   member that is late does not fall between two rounds, as it goes by the order of
+///   transactions, not by a count.
+/// - A member whose session is lost, or whose [`Membership`] is dropped, has left. When that happens
+///   before all were there, the others go on waiting for a member.
+/// - An `enter` that fails, times out or is cancelled has not entered, and leaves nothing behind. It
+///   may have been counted at the last moment: then the others are inside without it.
+/// - More members than agreed on can be inside, if they come at the same time.
+///
+/// It has the layout of Curator's `DistributedDoubleBarrier`, or kazoo's; see
+/// [`DoubleBarrierBuilder::dialect`].
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// let client = zklock::Client::connect("localhost:2181")?;
+/// let step = zklock::DoubleBarrier::new(&client, "/steps/shuffle", 3)?;
+/// let inside = step.enter()?; // until three are there
+/// // all three work now
+/// inside.leave()?; // until all three are done
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct DoubleBarrier {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    contest: Contest,
+    members: usize,
+    data: NodeData,
+    /// Keeps the session open.
+    _client: Client,
+}
+
+/// A place in the folder. Dropping it withdraws a node that has not entered.
+struct Attempt<'a> {
+    contest: &'a Contest,
+    place: Place,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.contest.withdraw(std::mem::take(&mut self.place));
+    }
+}
+
+impl DoubleBarrier {
+    /// A barrier at `path` for so many members. Nothing is asked of ZooKeeper yet.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the path is not possible, or `members` is 0.
+    pub fn new(client: &Client, path: &str, members: usize) -> Result<Self> {
+        Self::builder(client, path, members).build()
+    }
+
+    /// Begins to build a barrier at `path` for so many members.
+    pub fn builder<'a>(
+        client: &'a Client,
+        path: &'a str,
+        members: usize,
+    ) -> DoubleBarrierBuilder<'a> {
+        DoubleBarrierBuilder {
+            client,
+            path,
+            members,
+            dialect: Dialect::default(),
+            data: None,
+        }
+    }
+
+    /// Enters, and waits until all members have entered.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub fn enter(&self) -> Result<Membership> {
+        self.enter_within(&Bound::none(), &self.inner.data)
+    }
+
+    /// As [`enter`](Self::enter), for `timeout` at the most; `None` when it is over.
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter).
+    pub fn enter_for(&self, timeout: Duration) -> Result<Option<Membership>> {
+        self.attempt(Patience::during(timeout))
+    }
+
+    /// As [`enter`](Self::enter), until `deadline`; `None` when it is over.
+    ///
+    /// # Errors
+    /// As [`enter`](Self::enter).
+    pub fn enter_until(&self, deadline: Instant) -> Result<Option<Membership>> {
+        self.attempt(Patience::until(deadline))
+    }
+
+    fn attempt(&self, patience: Patience) -> Result<Option<Membership>> {
+        let wait = |bound: &Bound| self.enter_within(bound, &self.inner.data);
+        // Nobody who has no time has a chance to meet others.
+        patience.attempt(|| Ok(None), wait)
+    }
+
+    /// As [`enter`](Self::enter), with a deadline, a cancel token or node data for this one time. A
+    /// report of positions tells how many are missing.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
+    pub fn enter_with(&self, options: AcquireOptions) -> Result<Membership> {
+        let AcquireOptions { bound, data } = options;
+        let data = self.inner.data.or(&self.inner.contest.folder, data)?;
+        self.enter_within(&bound, &data)
+    }
+
+    fn enter_within(&self, bound: &Bound, data: &NodeData) -> Result<Membership> {
+        let Inner {
+            contest, members, ..
+        } = &*self.inner;
+        contest.session.fork().refuse_child()?;
+        let waiter = Waiter::new(&contest.session, bound);
+        let claim = Claim {
+            reporter: bound.reporter.as_deref(),
+            ..Claim::plain(data.now())
+        };
+        let mut attempt = Attempt {
+            contest,
+            place: Place::Nowhere,
+        };
+        let member = contest.meet(&mut attempt.place, &waiter, &claim, *members)?;
+        Ok(Membership {
+            inner: Arc::clone(&self.inner),
+            member: Some(member),
+        })
+    }
+
+    /// How many members must enter.
+    #[must_use]
+    pub fn members(&self) -> usize {
+        self.inner.members
+    }
+
+    /// The path, without the chroot.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.inner.contest.folder.as_str()
+    }
+}
+
+impl fmt::Debug for DoubleBarrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DoubleBarrier")
+            .field("path", &self.path())
+            .field("members", &self.members())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Settings of a [`DoubleBarrier`]; made by [`DoubleBarrier::builder`].
+#[derive(Debug)]
+#[must_use]
+pub struct DoubleBarrierBuilder<'a> {
+    client: &'a Client,
+    path: &'a str,
+    members: usize,
+    dialect: Dialect,
+    data: Option<Vec<u8>>,
+}
+
+impl DoubleBarrierBuilder<'_> {
+    /// Whose node names to write: a GUID with dashes (Curator, the default) or without (kazoo).
+    /// Members of both are recognised, but with kazoo's the dialect must be kazoo's: its first
+    /// member by name waits for `ready` to go, which in this dialect the last of the others removes
+    /// while that one is still inside.
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
+    /// What a member's node holds for others to read. Defaults to who we are: host, process id,
+    /// thread and time.
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+
+    /// Builds the barrier. Nothing is asked of ZooKeeper yet.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible.
+    pub fn build(self) -> Result<DoubleBarrier> {
+        let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
+        if self.members == 0 {
+            return Err(Error::invalid(format!("{folder}: a barrier for 0 members")));
+        }
+        let data = NodeData::checked(&folder, self.data)?;
+        let contest = Contest::new(
+            Arc::clone(self.client.session()),
+            folder,
+            Grammar::member(self.dialect),
+            Class::Member,
+            WaitStrategy::ParentWatch,
+        );
+        Ok(DoubleBarrier {
+            inner: Arc::new(Inner {
+                contest,
+                members: self.members,
+                data,
+                _client: self.client.clone(),
+            }),
+        })
+    }
+}
+
+/// A member that has entered a [`DoubleBarrier`].
+///
+/// Dropping it leaves without waiting for the others, in the background. It can be sent to another
+/// thread.
+#[must_use = "the member leaves as soon as this is dropped"]
+pub struct Membership {
+    inner: Arc<Inner>,
+    /// Empty once it has left.
+    member: Option<Member>,
+}
+
+impl Membership {
+    holding_methods!();
+
+    /// Leaves, and waits until all have left who entered together.
+    ///
+    /// # Errors
+    /// [`is_lock_lost`](Error::is_lock_lost) if this member was taken for gone before; otherwise as
+    /// [`DoubleBarrier::enter`]. It has left all the same, or does so in the background.
+    pub fn leave(self) -> Result<()> {
+        self.leave_within(&Bound::none())
+    }
+
+    /// As [`leave`](Self::leave), for `timeout` at the most. Returns whether all have left; this
+    /// member has in any case.
+    ///
+    /// # Errors
+    /// As [`leave`](Self::leave).
+    pub fn leave_for(self, timeout: Duration) -> Result<bool> {
+        self.leave_attempt(Patience::during(timeout))
+    }
+
+    /// As [`leave`](Self::leave), until `deadline`. Returns whether all have left; this member has
+    /// in any case.
+    ///
+    /// # Errors
+    /// As [`leave`](Self::leave).
+    pub fn leave_until(self, deadline: Instant) -> Result<bool> {
+        self.leave_attempt(Patience::until(deadline))
+    }
+
+    fn leave_attempt(self, patience: Patience) -> Result<bool> {
+        let left = patience.attempt(|| Ok(None), |bound| self.leave_within(bound))?;
+        Ok(left.is_some())
+    }
+
+    /// As [`leave`](Self::leave), with a deadline or a cancel token.
+    ///
+    /// # Errors
+    /// As [`leave`](Self::leave); also [`is_timeout`](Error::is_timeout) and
+    /// [`is_cancelled`](Error::is_cancelled).
+    pub fn leave_with(self, options: AcquireOptions) -> Result<()> {
+        let AcquireOptions { bound, .. } = options;
+        self.leave_within(&bound)
+    }
+
+    fn leave_within(mut self, bound: &Bound) -> Result<()> {
+        let Inner { contest, .. } = &*self.inner;
+        contest.session.fork().refuse_child()?;
+        let waiter = Waiter::new(&contest.session, bound);
+        contest.part(self.as_member(), &waiter)?;
+        // Gone already: nothing is left for Drop.
+        self.member = None;
+        Ok(())
+    }
+
+    fn as_member(&self) -> &Member {
+        self.member.as_ref().expect("has not left yet")
+    }
+}
+
+impl Holding for Membership {
+    fn tenure(&self) -> &Arc<Tenure> {
+        &self.as_member().tenure
+    }
+
+    fn session(&self) -> &Arc<Session> {
+        &self.inner.contest.session
+    }
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        let Inner { contest, .. } = &*self.inner;
+        if contest.session.fork().forked() {
+            return;
+        }
+        if let Some(member) = self.member.take() {
+            contest.abandon(&member.tenure, News::Unknown(None));
+        }
+    }
+}
+
+impl fmt::Debug for Membership {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Membership")
+            .field("node", &self.path())
+            .field("state", &self.state())
+            .finish()
+    }
+}

@@ -1,0 +1,266 @@
+//! What all guards have in common: they look at a tenure; and what those have in common that belong
+//! to their thread.
+
+use std::cell::OnceCell;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::local_queue::{LocalQueue, SharedQueue};
+use crate::session::Session;
+use crate::tenure::Tenure;
+
+/// What stands behind a guard.
+pub(crate) trait Holding {
+    fn tenure(&self) -> &Arc<Tenure>;
+    fn session(&self) -> &Arc<Session>;
+}
+
+/// A queue of this process' threads in which a thread holds.
+pub(crate) trait Turns {
+    /// The tenure in which the calling thread holds.
+    fn tenure(&self) -> Arc<Tenure>;
+    fn session(&self) -> &Arc<Session>;
+    fn release(&self) -> Result<()>;
+    fn release_aside(&self);
+}
+
+macro_rules! turns {
+    ($($queue:ty;)*) => {$(
+        impl Turns for $queue {
+            fn tenure(&self) -> Arc<Tenure> {
+                self.tenure()
+            }
+            fn session(&self) -> &Arc<Session> {
+                &self.contest.session
+            }
+            #[inline]
+            fn release(&self) -> Result<()> {
+                self.release()
+            }
+            fn release_aside(&self) {
+                self.release_aside();
+            }
+        }
+    )*};
+}
+
+turns! {
+    LocalQueue;
+    SharedQueue;
+}
+
+/// One hold of the calling thread, given back when this is dropped.
+pub(crate) struct Hold<'a, Q: Turns> {
+    queue: &'a Q,
+    /// Looked up when it is first asked for, to keep the fast paths free of it.
+    tenure: OnceCell<Arc<Tenure>>,
+    /// Not `Send`.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl<'a, Q: Turns> Hold<'a, Q> {
+    /// For a thread that has just acquired.
+    #[inline]
+    pub(crate) fn new(queue: &'a Q) -> Self {
+        Self {
+            queue,
+            tenure: OnceCell::new(),
+            _of_this_thread: PhantomData,
+        }
+    }
+
+    pub(crate) fn tenure(&self) -> &Arc<Tenure> {
+        self.tenure.get_or_init(|| self.queue.tenure())
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        self.queue.session()
+    }
+
+    /// As dropping it, but says whether that went well.
+    pub(crate) fn unlock(mut self) -> Result<()> {
+        // Not left to Drop, which would log the error as well.
+        drop(self.tenure.take());
+        let result = self.queue.release();
+        std::mem::forget(self);
+        result
+    }
+
+    /// As dropping it, but in the background.
+    pub(crate) fn abandon(mut self) {
+        drop(self.tenure.take());
+        self.queue.release_aside();
+        std::mem::forget(self);
+    }
+}
+
+impl<Q: Turns> Drop for Hold<'_, Q> {
+    #[inline]
+    fn drop(&mut self) {
+        let released = self.queue.release();
+        if released.is_err() {
+            log_release(released);
+        }
+    }
+}
+
+/// The methods that every guard over one tenure has.
+macro_rules! holding_methods {
+    () => {
+        /// How sure this holder can be of what it holds, by all that this process knows now. One
+        /// look at the clock and at memory; asks nobody.
+        #[must_use]
+        pub fn state(&self) -> $crate::LockState {
+            use $crate::recipe::guard::Holding;
+            if self.session().fork().forked() {
+                return $crate::LockState::Lost;
+            }
+            self.tenure().state($crate::sync::now())
+        }
+
+        /// Whether [`state`](Self::state) is [`LockState::Held`](crate::LockState::Held).
+        #[must_use]
+        pub fn is_held(&self) -> bool {
+            self.state() == $crate::LockState::Held
+        }
+
+        /// A channel that speaks when what is held is lost: it delivers the reason once and is
+        /// disconnected from then on, so a `select!` over it is ready for good.
+        ///
+        /// After the process was stopped for a while, another arm of a `select!` may be ready first:
+        /// look at [`state`](Self::state) before acting on it.
+        ///
+        /// A lost session is told before any other process can hold. A removal of our node by
+        /// somebody else is told at once, as soon as it has been held for 100 to 200 ms: from then
+        /// on ZooKeeper watches the node for us.
+        ///
+        /// ```no_run
+        /// # fn main() -> zklock::Result<()> {
+        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let lock = zklock::Mutex::new(&client, "/locks/feed")?;
+        /// # let work = crossbeam_channel::never::<u32>();
+        /// let guard = lock.lock()?;
+        /// loop {
+        ///     crossbeam_channel::select! {
+        ///         recv(work) -> item => println!("working on {item:?}"),
+        ///         recv(guard.lost()) -> why => {
+        ///             println!("stopping: {why:?}");
+        ///             break;
+        ///         }
+        ///     }
+        /// }
+        /// # Ok(())
+        /// # }
+        /// ```
+        #[must_use]
+        pub fn lost(&self) -> &crossbeam_channel::Receiver<$crate::LossReason> {
+            use $crate::recipe::guard::Holding;
+            self.tenure().told()
+        }
+
+        /// The number to send along with writes, so that a store can refuse late ones. Asks
+        /// ZooKeeper once for each acquire that went there.
+        ///
+        /// This is no check of the lock: a token that is known already is given also after a loss,
+        /// and is then the store's to refuse. For a check, see [`state`](Self::state).
+        ///
+        /// # Errors
+        /// [`is_lock_lost`](crate::Error::is_lock_lost) if it is not known yet, and the lock not ours
+        /// any more; [`is_connection_loss`](crate::Error::is_connection_loss) if ZooKeeper did not answer.
+        pub fn fencing_token(&self) -> $crate::Result<$crate::FencingToken> {
+            use $crate::recipe::guard::Holding;
+            self.tenure().fencing_token()
+        }
+
+        /// The path of our node, without the chroot.
+        #[must_use]
+        pub fn path(&self) -> &str {
+            use $crate::recipe::guard::Holding;
+            self.tenure().node()
+        }
+    };
+}
+
+/// The one more method of guards of locks that can be built revocable.
+macro_rules! revocation_method {
+    () => {
+        /// A channel that speaks when somebody asks for the lock back (see
+        /// [`Mutex::revoke`](crate::Mutex::revoke)): it delivers once and is disconnected from
+        /// then on. Whether to give the lock back is this holder's decision.
+        ///
+        /// Only a lock that was built revocable hears of it; of any other this never speaks.
+        #[must_use]
+        pub fn revocation(&self) -> &crossbeam_channel::Receiver<()> {
+            use $crate::recipe::guard::Holding;
+            match self.tenure().asked_back() {
+                Some(asked) => asked.told(),
+                None => $crate::recipe::guard::never(),
+            }
+        }
+    };
+}
+
+/// What a guard around `self.0`, which is a hold or a lease, has from it.
+macro_rules! guard_traits {
+    ($guard:ty, $name:literal) => {
+        impl $crate::recipe::guard::Holding for $guard {
+            fn tenure(&self) -> &std::sync::Arc<$crate::tenure::Tenure> {
+                self.0.tenure()
+            }
+
+            fn session(&self) -> &std::sync::Arc<$crate::session::Session> {
+                self.0.session()
+            }
+        }
+
+        impl std::fmt::Debug for $guard {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.debug_struct($name)
+                    .field("node", &self.path())
+                    .field("state", &self.state())
+                    .finish()
+            }
+        }
+    };
+}
+
+/// `unlock` of a guard around `self.0`, and its silent sister.
+macro_rules! unlock_methods {
+    () => {
+        /// Gives the lock back, as dropping the guard does, and says whether that went well.
+        ///
+        /// # Errors
+        /// - [`is_lock_lost`](crate::Error::is_lock_lost): the lock was lost before; somebody else
+        ///   may have been in at the same time.
+        /// - [`is_connection_loss`](crate::Error::is_connection_loss): not confirmed yet; it goes on
+        ///   in the background.
+        pub fn unlock(self) -> $crate::Result<()> {
+            self.0.unlock()
+        }
+
+        /// As dropping the guard, but in the background.
+        pub(crate) fn abandon(self) {
+            self.0.abandon();
+        }
+    };
+}
+
+pub(crate) use {guard_traits, holding_methods, revocation_method, unlock_methods};
+
+/// A receiver that never speaks.
+pub(crate) fn never() -> &'static crossbeam_channel::Receiver<()> {
+    static NEVER: std::sync::OnceLock<crossbeam_channel::Receiver<()>> = std::sync::OnceLock::new();
+    NEVER.get_or_init(crossbeam_channel::never)
+}
+
+/// A guard was dropped, and its release did not go well.
+#[cold]
+pub(crate) fn log_release(result: crate::Result<()>) {
+    match result {
+        // Nothing was to be done, and a logger may not work in a forked child.
+        Ok(()) => {}
+        Err(error) if error.is_forked() => {}
+        Err(error) => log::warn!("release: {error}"),
+    }
+}

@@ -1,0 +1,309 @@
+//! Leases, and the lock in front of them: what [`Semaphore`](crate::Semaphore) and
+//! [`SemaphoreMutex`](crate::SemaphoreMutex) are both made of.
+
+use std::sync::Arc;
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::global_queue::{Claim, Contest, Limit, News, Place, WaitStrategy};
+use crate::local_queue::{LocalQueue, Policy};
+use crate::recipe::guard::log_release;
+use crate::recipe::node_data::NodeData;
+use crate::recipe::participant::Participant;
+use crate::session::{Session, Waiter};
+use crate::tenure::Tenure;
+use crate::wait::bound::{AcquireOptions, Bound, Patience};
+use crate::znode::names::{Class, Dialect, Grammar};
+use crate::znode::path::LockPath;
+
+/// Leases, and the lock in front of them.
+pub(crate) struct Leasing {
+    queue: Arc<LocalQueue>,
+    leases: Contest,
+    limit: Limit,
+    home: LockPath,
+    data: NodeData,
+    /// Keeps the session open.
+    _client: Client,
+}
+
+/// A place among the leases. Dropping it withdraws what was created and not won.
+struct Attempt<'a> {
+    leases: &'a Contest,
+    place: Place,
+}
+
+impl Drop for Attempt<'_> {
+    fn drop(&mut self) {
+        self.leases.withdraw(std::mem::take(&mut self.place));
+    }
+}
+
+/// Gives the lock in front of the leases back, also on unwinding.
+struct InFront<'a> {
+    queue: &'a LocalQueue,
+    bound: &'a Bound,
+}
+
+impl Drop for InFront<'_> {
+    fn drop(&mut self) {
+        if self.bound.is_none() {
+            log_release(self.queue.release());
+        } else {
+            // The caller may have no time to wait for that.
+            self.queue.release_aside();
+        }
+    }
+}
+
+impl Leasing {
+    pub(crate) fn new(
+        settings: Settings<'_>,
+        limit: impl FnOnce(&LockPath) -> Limit,
+    ) -> Result<Arc<Self>> {
+        let home = LockPath::parse(settings.path).map_err(Error::invalid)?;
+        let data = NodeData::checked(&home, settings.data)?;
+        let dialect = settings.dialect;
+        let (locks, leases) = match dialect {
+            Dialect::Curator => (home.child("locks"), home.child("leases")),
+            Dialect::Kazoo => (format!("{home}-__lock__"), home.as_str().to_owned()),
+        };
+        let contest = |path: &str, grammar, class, strategy| -> Result<Contest> {
+            let folder = LockPath::parse(path).map_err(Error::invalid)?;
+            let session = Arc::clone(settings.client.session());
+            Ok(Contest::new(session, folder, grammar, class, strategy))
+        };
+        let locks = contest(
+            &locks,
+            Grammar::mutex(dialect, None),
+            Class::Exclusive,
+            settings.strategy,
+        )?;
+        let strategy = WaitStrategy::ParentWatch;
+        let leases = contest(&leases, Grammar::lease(dialect), Class::Lease, strategy)?;
+        Ok(Arc::new(Self {
+            queue: LocalQueue::new(locks, settings.policy),
+            leases,
+            limit: limit(&home),
+            home,
+            data,
+            _client: settings.client.clone(),
+        }))
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.leases.session
+    }
+
+    /// Takes the lock in front, creates the leases, and waits until they fit.
+    pub(crate) fn acquire(
+        self: &Arc<Self>,
+        count: usize,
+        bound: &Bound,
+        data: &NodeData,
+    ) -> Result<Lease> {
+        loop {
+            self.queue.acquire(bound, || data.now())?;
+            let in_front = InFront {
+                queue: &self.queue,
+                bound,
+            };
+            let waiter = Waiter::new(self.session(), bound);
+            let claim = Claim {
+                count,
+                reporter: bound.reporter.as_deref(),
+                ..Claim::plain(data.now())
+            };
+            let mut attempt = Attempt {
+                leases: &self.leases,
+                place: Place::Nowhere,
+            };
+            let (place, first) = (&mut attempt.place, self.queue.tenure());
+            match self
+                .leases
+                .acquire_leases(place, &waiter, &claim, &self.limit, &first)
+            {
+                Ok(tenure) => return Ok(self.lease(tenure)),
+                // The lock in front was lost: another may count now.
+                Err(error) if error.is_lock_lost() => {
+                    log::debug!("{}: queueing again: {error}", self.home);
+                    drop(attempt);
+                    drop(in_front);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Writes nothing if there is nothing to be had.
+    pub(crate) fn try_acquire(self: &Arc<Self>, count: usize) -> Result<Option<Lease>> {
+        self.session().fork().refuse_child()?;
+        if !self.leases.has_free_leases(count, &self.limit)?
+            || !self.queue.try_acquire(|| self.data.now())?
+        {
+            return Ok(None);
+        }
+        let bound = Bound::none();
+        let _in_front = InFront {
+            queue: &self.queue,
+            bound: &bound,
+        };
+        let waiter = Waiter::new(self.session(), &bound);
+        let claim = Claim {
+            count,
+            ..Claim::plain(self.data.now())
+        };
+        let mut attempt = Attempt {
+            leases: &self.leases,
+            place: Place::Nowhere,
+        };
+        let place = &mut attempt.place;
+        let tenure = self
+            .leases
+            .try_acquire_leases(place, &waiter, &claim, &self.limit)?;
+        Ok(tenure.map(|tenure| self.lease(tenure)))
+    }
+
+    fn lease(self: &Arc<Self>, tenure: Arc<Tenure>) -> Lease {
+        Lease {
+            leasing: Arc::clone(self),
+            tenure: Some(tenure),
+        }
+    }
+
+    /// Who holds, in the order of their leases' numbers, and then who waits, in order. The one at
+    /// the head of the queue may have a lease that does not fit yet.
+    pub(crate) fn participants(&self) -> Result<Vec<Participant>> {
+        let max = self.limit_now()?;
+        let mut holders = self.leases.participants()?;
+        for (position, holder) in (0..).zip(&mut holders) {
+            holder.holds = position < max;
+        }
+        let mut waiters = self.queue.contest.participants()?;
+        for waiter in &mut waiters {
+            waiter.holds = false;
+        }
+        holders.extend(waiters);
+        let mut own = self.session().own_nodes();
+        own.extend(self.queue.own_node());
+        let idle = self.queue.idle_node();
+        Ok(Participant::all(holders, &own, idle.as_deref()))
+    }
+
+    /// How many leases there are now.
+    pub(crate) fn taken(&self) -> Result<u32> {
+        self.leases.leases_taken()
+    }
+
+    pub(crate) fn limit_now(&self) -> Result<u32> {
+        self.leases.limit_now(&self.limit)
+    }
+
+    /// The queue that a participant's node stands in: the leases', or that of the lock in front.
+    fn contest_of(&self, participant: &Participant) -> &Contest {
+        let (folder, _) = crate::znode::path::split(participant.path());
+        if folder == self.queue.contest.folder.as_str() {
+            &self.queue.contest
+        } else {
+            &self.leases
+        }
+    }
+
+    pub(crate) fn break_lock(&self, participant: &Participant) -> Result<bool> {
+        let contest = self.contest_of(participant);
+        contest.break_lock(participant.path())
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        self.home.as_str()
+    }
+
+    pub(crate) fn attempt(
+        self: &Arc<Self>,
+        count: usize,
+        patience: Patience,
+    ) -> Result<Option<Lease>> {
+        let wait = |bound: &Bound| self.acquire(count, bound, &self.data);
+        patience.attempt(|| self.try_acquire(count), wait)
+    }
+
+    pub(crate) fn acquire_with(
+        self: &Arc<Self>,
+        count: usize,
+        options: AcquireOptions,
+    ) -> Result<Lease> {
+        let AcquireOptions { bound, data } = options;
+        let data = self.data.or(&self.home, data)?;
+        self.acquire(count, &bound, &data)
+    }
+
+    pub(crate) fn acquire_plainly(self: &Arc<Self>, count: usize) -> Result<Lease> {
+        self.acquire(count, &Bound::none(), &self.data)
+    }
+}
+
+/// What semaphores are built with.
+#[derive(Debug)]
+pub(crate) struct Settings<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) path: &'a str,
+    pub(crate) dialect: Dialect,
+    pub(crate) strategy: WaitStrategy,
+    pub(crate) policy: Policy,
+    pub(crate) data: Option<Vec<u8>>,
+}
+
+impl<'a> Settings<'a> {
+    pub(crate) fn new(client: &'a Client, path: &'a str) -> Self {
+        Self {
+            client,
+            path,
+            dialect: Dialect::default(),
+            strategy: WaitStrategy::default(),
+            policy: Policy::default(),
+            data: None,
+        }
+    }
+}
+
+/// Leases that are ours until this is dropped.
+pub(crate) struct Lease {
+    leasing: Arc<Leasing>,
+    /// Empty once released.
+    tenure: Option<Arc<Tenure>>,
+}
+
+impl Lease {
+    pub(crate) fn tenure(&self) -> &Arc<Tenure> {
+        self.tenure.as_ref().expect("not released yet")
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        self.leasing.session()
+    }
+
+    pub(crate) fn unlock(mut self) -> Result<()> {
+        let tenure = self.tenure.take();
+        tenure.map_or(Ok(()), |tenure| self.give_back(&tenure))
+    }
+
+    /// As [`Lease::unlock`], in the background.
+    pub(crate) fn abandon(mut self) {
+        if let Some(tenure) = self.tenure.take() {
+            self.leasing.leases.abandon(&tenure, News::Unknown(None));
+        }
+    }
+
+    fn give_back(&self, tenure: &Tenure) -> Result<()> {
+        self.session().fork().refuse_child()?;
+        self.leasing.leases.leave(tenure, News::Unknown(None))
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if let Some(tenure) = self.tenure.take() {
+            log_release(self.give_back(&tenure));
+        }
+    }
+}

@@ -1,0 +1,296 @@
+//! [`LockRegistry`]: locks by key.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::client::Client;
+use crate::client::folders;
+use crate::error::{Error, Result};
+use crate::recipe::key;
+use crate::recipe::mutex::{Mutex, MutexBuilder};
+use crate::sync;
+use crate::znode::path::LockPath;
+
+/// Locks that are kept for later use, unless more are in use at once.
+const DEFAULT_CAPACITY: usize = 100_000;
+
+/// Locks by key: one [`Mutex`] for each key, in its own folder below one root.
+///
+/// # Semantics
+/// - **Any string is a key.** It is escaped so that it is one segment of a path: two keys never
+///   share a lock, and a key with a `/` in it makes no folders of its own. Escapes are those of
+///   URLs, so plain keys are readable: `orders/17` is `orders%2F17`.
+/// - **One lock for each key**: all who ask this registry for a key get the same `Mutex`, so its
+///   threads queue locally and it is re-entrant.
+/// - **Bounded**: when more locks are kept than the [capacity](LockRegistryBuilder::capacity),
+///   those are dropped that were not asked for for longest and that nobody has any more. One that
+///   somebody has is never dropped, so more than the capacity are kept while so many are in use.
+/// - **Folders**: the folder of a lock stays on the server when the lock is released, as a lock
+///   that is taken again needs it. [`expire_unused_older_than`](Self::expire_unused_older_than)
+///   removes those of locks that it drops, [`remove_empty_folders`](Self::remove_empty_folders)
+///   those of all keys; both are safe while others use the locks.
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// let client = zklock::Client::connect("localhost:2181")?;
+/// let accounts = zklock::LockRegistry::new(&client, "/locks/accounts")?;
+/// let account = accounts.get("DE02/1203 0000")?;
+/// let _guard = account.lock()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct LockRegistry {
+    client: Client,
+    root: LockPath,
+    capacity: usize,
+    configure: Box<Configure>,
+    kept: sync::Mutex<Kept>,
+}
+
+type Configure = dyn for<'a> Fn(MutexBuilder<'a>) -> MutexBuilder<'a> + Send + Sync;
+
+/// The locks that there are. An entry is given out, and looked at for whether anybody has it, under
+/// the same lock, so one that nobody has stays so until it is dropped.
+#[derive(Default)]
+struct Kept {
+    locks: HashMap<String, Entry>,
+    /// Keys by when they were last asked for.
+    order: BTreeMap<u64, String>,
+    next: u64,
+}
+
+struct Entry {
+    lock: Arc<Mutex>,
+    asked_at: Instant,
+    /// In `order`.
+    place: u64,
+}
+
+impl Entry {
+    fn is_in_use(&self) -> bool {
+        Arc::strong_count(&self.lock) > 1
+    }
+}
+
+impl LockRegistry {
+    /// A registry of locks with the default settings, in folders below `root`.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the path is not possible.
+    pub fn new(client: &Client, root: &str) -> Result<Self> {
+        Self::builder(client, root).build()
+    }
+
+    /// Begins to build a registry of locks below `root`.
+    pub fn builder<'a>(client: &'a Client, root: &'a str) -> LockRegistryBuilder<'a> {
+        LockRegistryBuilder {
+            client,
+            root,
+            capacity: DEFAULT_CAPACITY,
+            configure: Box::new(|lock| lock),
+        }
+    }
+
+    /// The lock for `key`. Asks nothing of ZooKeeper.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the key is too long: with the root, 4,096 bytes when
+    /// escaped.
+    pub fn get(&self, key: &str) -> Result<Arc<Mutex>> {
+        let now = sync::now();
+        if let Some(lock) = self.kept.lock().ask(key, now) {
+            return Ok(lock);
+        }
+        // Built and dropped while nothing is locked: `configure` is the caller's code, and a lock
+        // that lingers gives its tenure up.
+        let path = self.root.child(&key::escape(key));
+        let builder = Mutex::builder(&self.client, &path);
+        let built = Arc::new((self.configure)(builder).build()?);
+        let mut kept = self.kept.lock();
+        if let Some(faster) = kept.ask(key, now) {
+            return Ok(faster);
+        }
+        kept.keep(key, &built, now);
+        let dropped = kept.shrink(self.capacity);
+        drop(kept);
+        drop(dropped);
+        Ok(built)
+    }
+
+    /// How many locks are kept now.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.kept.lock().locks.len()
+    }
+
+    /// Whether no locks are kept now.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Drops the locks that nobody has and nobody has asked for since `age` ago, and removes their
+    /// folders from the server if nobody else uses them. Returns how many were dropped.
+    ///
+    /// # Errors
+    /// As [`Mutex::try_lock`]; the locks are dropped all the same.
+    pub fn expire_unused_older_than(&self, age: Duration) -> Result<usize> {
+        let now = sync::now();
+        let expired = {
+            let mut kept = self.kept.lock();
+            kept.expire(|entry| now.saturating_duration_since(entry.asked_at) >= age)
+        };
+        let count = expired.len();
+        let paths: Vec<_> = expired.iter().map(|lock| lock.path().to_owned()).collect();
+        drop(expired);
+        for path in paths {
+            folders::remove_if_unused(self.client.session(), &path)?;
+        }
+        Ok(count)
+    }
+
+    /// Removes the folders of all keys, whoever made them, in which nobody stands now. Returns how
+    /// many were removed.
+    ///
+    /// Safe while others use the locks: a folder is removed only if it is empty at that moment, and
+    /// who comes later makes it anew. Costs one request and up to two for each key.
+    ///
+    /// # Errors
+    /// As [`Mutex::try_lock`].
+    pub fn remove_empty_folders(&self) -> Result<usize> {
+        folders::remove_unused_in(self.client.session(), self.root.as_str())
+    }
+
+    /// The folder of all locks, without the chroot.
+    #[must_use]
+    pub fn root(&self) -> &str {
+        self.root.as_str()
+    }
+}
+
+impl Kept {
+    fn ask(&mut self, key: &str, now: Instant) -> Option<Arc<Mutex>> {
+        let entry = self.locks.get_mut(key)?;
+        entry.asked_at = now;
+        let key = self.order.remove(&entry.place);
+        entry.place = self.next;
+        self.order
+            .insert(self.next, key.expect("each entry has a place"));
+        self.next += 1;
+        Some(Arc::clone(&entry.lock))
+    }
+
+    fn keep(&mut self, key: &str, lock: &Arc<Mutex>, now: Instant) {
+        let entry = Entry {
+            lock: Arc::clone(lock),
+            asked_at: now,
+            place: self.next,
+        };
+        self.locks.insert(key.to_owned(), entry);
+        self.order.insert(self.next, key.to_owned());
+        self.next += 1;
+    }
+
+    /// Takes out what nobody has, from the one that was not asked for for longest on.
+    fn shrink(&mut self, capacity: usize) -> Vec<Arc<Mutex>> {
+        let mut excess = self.locks.len().saturating_sub(capacity);
+        if excess == 0 {
+            return Vec::new();
+        }
+        self.expire(|_| {
+            let surplus = excess > 0;
+            excess = excess.saturating_sub(1);
+            surplus
+        })
+    }
+
+    /// Takes out those that nobody has and `is_due` says of, in the order in which they were last
+    /// asked for, up to the first that is not due.
+    fn expire(&mut self, mut is_due: impl FnMut(&Entry) -> bool) -> Vec<Arc<Mutex>> {
+        let mut places = Vec::new();
+        for (place, key) in &self.order {
+            let entry = &self.locks[key];
+            if entry.is_in_use() {
+                continue;
+            }
+            if !is_due(entry) {
+                break;
+            }
+            places.push(*place);
+        }
+        let keys = places.iter().filter_map(|place| self.order.remove(place));
+        let keys: Vec<_> = keys.collect();
+        let entries = keys.iter().filter_map(|key| self.locks.remove(key));
+        entries.map(|entry| entry.lock).collect()
+    }
+}
+
+impl fmt::Debug for LockRegistry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockRegistry")
+            .field("root", &self.root())
+            .field("len", &self.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Settings of a [`LockRegistry`]; made by [`LockRegistry::builder`].
+#[must_use]
+pub struct LockRegistryBuilder<'a> {
+    client: &'a Client,
+    root: &'a str,
+    capacity: usize,
+    configure: Box<Configure>,
+}
+
+impl LockRegistryBuilder<'_> {
+    /// How many locks are kept when nobody has them. Defaults to 100,000, some 600 bytes each.
+    pub fn capacity(mut self, locks: usize) -> Self {
+        self.capacity = locks;
+        self
+    }
+
+    /// How each lock is built.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// let locks = zklock::LockRegistry::builder(&client, "/locks")
+    ///     .configure(|lock| lock.max_handoffs(16).revocable(true))
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn configure(
+        mut self,
+        configure: impl for<'b> Fn(MutexBuilder<'b>) -> MutexBuilder<'b> + Send + Sync + 'static,
+    ) -> Self {
+        self.configure = Box::new(configure);
+        self
+    }
+
+    /// Builds the registry. Nothing is asked of ZooKeeper yet.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the root is not possible.
+    pub fn build(self) -> Result<LockRegistry> {
+        Ok(LockRegistry {
+            client: self.client.clone(),
+            root: LockPath::parse(self.root).map_err(Error::invalid)?,
+            capacity: self.capacity,
+            configure: self.configure,
+            kept: sync::Mutex::new(Kept::default()),
+        })
+    }
+}
+
+impl fmt::Debug for LockRegistryBuilder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockRegistryBuilder")
+            .field("root", &self.root)
+            .field("capacity", &self.capacity)
+            .finish_non_exhaustive()
+    }
+}

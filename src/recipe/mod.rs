@@ -1,0 +1,31 @@
+//! The recipes: one public type and its guard in each file, and what they share.
+
+mod barrier;
+mod double_barrier;
+mod guard;
+mod key;
+mod leasing;
+mod lock_registry;
+mod multi_lock;
+mod mutex;
+mod node_data;
+mod participant;
+mod rw_lock;
+mod semaphore;
+mod semaphore_mutex;
+mod shared_count;
+mod simple_mutex;
+
+pub use self::barrier::Barrier;
+pub use self::double_barrier::{DoubleBarrier, DoubleBarrierBuilder, Membership};
+pub use self::lock_registry::{LockRegistry, LockRegistryBuilder};
+pub use self::multi_lock::{
+    Lockable, MultiLock, MultiLockBuilder, MultiLockGuard, ReadSide, WriteSide,
+};
+pub use self::mutex::{Mutex, MutexBuilder, MutexGuard};
+pub use self::participant::Participant;
+pub use self::rw_lock::{RwLock, RwLockBuilder, RwReadGuard, RwWriteGuard};
+pub use self::semaphore::{Permit, Semaphore, SemaphoreBuilder};
+pub use self::semaphore_mutex::{SemaphoreMutex, SemaphoreMutexBuilder, SemaphoreMutexGuard};
+pub use self::shared_count::SharedCount;
+pub use self::simple_mutex::{SimpleMutex, SimpleMutexBuilder, SimpleMutexGuard};

@@ -1,0 +1,429 @@
+//! [`MultiLock`]: several locks as one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+
+use crate::error::{Error, Result};
+use crate::recipe::guard::{Holding, log_release};
+use crate::recipe::mutex::{Mutex, MutexGuard};
+use crate::recipe::rw_lock::{RwLock, RwReadGuard, RwWriteGuard};
+use crate::recipe::semaphore_mutex::{SemaphoreMutex, SemaphoreMutexGuard};
+use crate::recipe::simple_mutex::{SimpleMutex, SimpleMutexGuard};
+use crate::session::Session;
+use crate::tenure::{LockState, LossReason, Tenure};
+use crate::wait::announcement::Announcement;
+use crate::wait::bound::{AcquireOptions, Bound, Patience};
+use crate::znode::fencing::FencingToken;
+
+/// A part of a [`MultiLock`]: a [`Mutex`], a [`SemaphoreMutex`], a [`SimpleMutex`], or one
+/// [side](RwLock::read_side) of a [`RwLock`].
+pub struct Lockable<'a>(Box<dyn Part + 'a>);
+
+trait Part: Send + Sync {
+    fn place(&self) -> Place;
+    fn take(&self, bound: &Bound) -> Result<Box<dyn Guard + '_>>;
+    fn try_take(&self) -> Result<Option<Box<dyn Guard + '_>>>;
+}
+
+impl fmt::Debug for Lockable<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Lockable")
+            .field(&self.0.place().path)
+            .finish()
+    }
+}
+
+/// Where a lock stands in the canonical order: by its path from the root of the ensemble, whatever
+/// chroot it is reached through. Then by the ensemble.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    path: String,
+    ensemble: String,
+}
+
+impl Place {
+    fn of(session: &Session, path: &str) -> Self {
+        let (hosts, chroot) = match session.target().split_once('/') {
+            Some((hosts, chroot)) => (hosts, format!("/{chroot}")),
+            None => (session.target(), String::new()),
+        };
+        Self {
+            path: format!("{chroot}{path}"),
+            ensemble: hosts.to_owned(),
+        }
+    }
+}
+
+/// A guard of any kind.
+trait Guard: Holding {
+    fn give_back(self: Box<Self>) -> Result<()>;
+    /// In the background.
+    fn give_up(self: Box<Self>);
+}
+
+macro_rules! guards {
+    ($($guard:ty;)*) => {$(
+        impl Guard for $guard {
+            fn give_back(self: Box<Self>) -> Result<()> {
+                self.unlock()
+            }
+            fn give_up(self: Box<Self>) {
+                self.abandon();
+            }
+        }
+    )*};
+}
+
+guards! {
+    MutexGuard<'_>;
+    SimpleMutexGuard<'_>;
+    SemaphoreMutexGuard;
+    RwReadGuard<'_>;
+    RwWriteGuard<'_>;
+}
+
+/// The reading side of a [`RwLock`], as a part of a [`MultiLock`].
+#[derive(Clone, Copy, Debug)]
+pub struct ReadSide<'a>(&'a RwLock);
+
+/// The writing side of a [`RwLock`], as a part of a [`MultiLock`].
+#[derive(Clone, Copy, Debug)]
+pub struct WriteSide<'a>(&'a RwLock);
+
+impl RwLock {
+    /// The reading side, as a part of a [`MultiLock`].
+    #[must_use]
+    pub fn read_side(&self) -> ReadSide<'_> {
+        ReadSide(self)
+    }
+
+    /// The writing side, as a part of a [`MultiLock`].
+    #[must_use]
+    pub fn write_side(&self) -> WriteSide<'_> {
+        WriteSide(self)
+    }
+}
+
+macro_rules! lockables {
+    ($($lock:ty, $this:ident => $inner:expr, $acquire:ident, $try:ident;)*) => {$(
+        impl<'a> From<$lock> for Lockable<'a> {
+            fn from(lock: $lock) -> Self {
+                Self(Box::new(lock))
+            }
+        }
+
+        impl<'a> Part for $lock {
+            fn place(&self) -> Place {
+                let $this = self;
+                Place::of($inner.session(), $inner.path())
+            }
+            fn take(&self, bound: &Bound) -> Result<Box<dyn Guard + '_>> {
+                let $this = self;
+                let guard = $inner.$acquire(AcquireOptions::bounded(bound))?;
+                Ok(Box::new(guard))
+            }
+            fn try_take(&self) -> Result<Option<Box<dyn Guard + '_>>> {
+                let $this = self;
+                let guard = $inner.$try()?;
+                Ok(guard.map(|guard| Box::new(guard) as Box<dyn Guard + '_>))
+            }
+        }
+    )*};
+}
+
+lockables! {
+    &'a Mutex, this => this, lock_with, try_lock;
+    &'a SemaphoreMutex, this => this, lock_with, try_lock;
+    &'a SimpleMutex, this => this, lock_with, try_lock;
+    ReadSide<'a>, this => this.0, read_with, try_read;
+    WriteSide<'a>, this => this.0, write_with, try_write;
+}
+
+/// Several locks, taken as one: all or none.
+///
+/// # Semantics
+/// - **In a canonical order**: the locks are taken one after the other, in the order of their paths
+///   (with chroot), whatever order they were given in. So two `MultiLock`s over the same locks, in
+///   whatever process, never wait for each other in a circle. They are given back in reverse.
+/// - **One deadline** for the whole. When it is over, or anything fails, what was taken is given
+///   back.
+/// - If one is lost while the others are waited for, all are given back and the whole begins anew.
+/// - **Re-entrant** where its parts are.
+/// - A thread that holds one of the locks by itself, and takes a `MultiLock` over it and smaller
+///   paths, is outside of that order: take all at once.
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// let client = zklock::Client::connect("localhost:2181")?;
+/// let from = zklock::Mutex::new(&client, "/accounts/17")?;
+/// let to = zklock::Mutex::new(&client, "/accounts/4")?;
+/// let rates = zklock::RwLock::new(&client, "/rates")?;
+/// let transfer = zklock::MultiLock::builder()
+///     .with(&from)
+///     .with(&to)
+///     .with(rates.read_side())
+///     .build()?;
+/// let _all = transfer.lock()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct MultiLock<'a> {
+    /// In canonical order.
+    locks: Vec<(Place, Lockable<'a>)>,
+}
+
+impl<'a> MultiLock<'a> {
+    /// Begins to put locks together.
+    pub fn builder() -> MultiLockBuilder<'a> {
+        MultiLockBuilder { locks: Vec::new() }
+    }
+
+    /// Waits until this thread holds all.
+    ///
+    /// # Errors
+    /// As the `lock` of its parts. Nothing is held then.
+    pub fn lock(&self) -> Result<MultiLockGuard<'_>> {
+        self.lock_within(&Bound::none())
+    }
+
+    /// Takes all if all are free.
+    ///
+    /// # Errors
+    /// As the `try_lock` of its parts.
+    pub fn try_lock(&self) -> Result<Option<MultiLockGuard<'_>>> {
+        let mut held = Held::default();
+        for (_, lock) in &self.locks {
+            match lock.0.try_take()? {
+                Some(guard) => held.0.push(guard),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(MultiLockGuard::new(held)))
+    }
+
+    /// As [`lock`](Self::lock), for `timeout` at the most for the whole; `None` when it is over.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<MultiLockGuard<'_>>> {
+        self.attempt(Patience::during(timeout))
+    }
+
+    /// As [`lock`](Self::lock), until `deadline` for the whole; `None` when it is over.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MultiLockGuard<'_>>> {
+        self.attempt(Patience::until(deadline))
+    }
+
+    fn attempt(&self, patience: Patience) -> Result<Option<MultiLockGuard<'_>>> {
+        patience.attempt(|| self.try_lock(), |bound| self.lock_within(bound))
+    }
+
+    /// As [`lock`](Self::lock), with a deadline, a cancel token or a report of positions, for each
+    /// lock in its turn. Its node data is not used: each lock writes its own.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock); also [`is_timeout`](Error::is_timeout) and
+    /// [`is_cancelled`](Error::is_cancelled).
+    pub fn lock_with(&self, options: AcquireOptions) -> Result<MultiLockGuard<'_>> {
+        let AcquireOptions { bound, .. } = options;
+        self.lock_within(&bound)
+    }
+
+    fn lock_within(&self, bound: &Bound) -> Result<MultiLockGuard<'_>> {
+        let mut lost_before: Option<Arc<Tenure>> = None;
+        loop {
+            let mut held = Held::default();
+            for (_, lock) in &self.locks {
+                match lock.0.take(bound) {
+                    Ok(guard) => held.0.push(guard),
+                    Err(error) => {
+                        held.give_up(bound);
+                        return Err(error);
+                    }
+                }
+            }
+            let now = crate::sync::now();
+            let mut tenures = held.0.iter().map(|guard| guard.tenure());
+            let Some(lost) = tenures.find(|tenure| tenure.state(now) == LockState::Lost) else {
+                return Ok(MultiLockGuard::new(held));
+            };
+            let lost = Arc::clone(lost);
+            // One that this thread holds by another guard, too, stays lost.
+            if lost_before.is_some_and(|before| Arc::ptr_eq(&before, &lost)) {
+                held.give_up(bound);
+                return Err(lost.loss());
+            }
+            log::debug!("a lock was lost while others were waited for; taking all again");
+            lost_before = Some(lost);
+            held.give_up(bound);
+        }
+    }
+
+    /// The paths of the locks, without their chroots, in the order in which they are taken.
+    pub fn paths(&self) -> impl Iterator<Item = &str> {
+        self.locks.iter().map(|(place, _)| place.path.as_str())
+    }
+}
+
+impl fmt::Debug for MultiLock<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("MultiLock")
+            .field(&self.paths().collect::<Vec<_>>())
+            .finish()
+    }
+}
+
+/// Puts locks together; made by [`MultiLock::builder`].
+#[must_use]
+pub struct MultiLockBuilder<'a> {
+    locks: Vec<(Place, Lockable<'a>)>,
+}
+
+impl<'a> MultiLockBuilder<'a> {
+    /// Adds a lock.
+    pub fn with(mut self, lock: impl Into<Lockable<'a>>) -> Self {
+        let lock = lock.into();
+        self.locks.push((lock.0.place(), lock));
+        self
+    }
+
+    /// Puts them together.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if there are none, or two at the same path: one would wait
+    /// for the other.
+    pub fn build(mut self) -> Result<MultiLock<'a>> {
+        self.locks.sort_by(|(a, _), (b, _)| a.cmp(b));
+        if self.locks.is_empty() {
+            return Err(Error::invalid("a multi-lock of no locks"));
+        }
+        if let Some(twice) = self.locks.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            let path = &twice[0].0.path;
+            return Err(Error::invalid(format!("{path}: twice in one multi-lock")));
+        }
+        Ok(MultiLock { locks: self.locks })
+    }
+}
+
+impl fmt::Debug for MultiLockBuilder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let paths = self.locks.iter().map(|(place, _)| &place.path);
+        f.debug_list().entries(paths).finish()
+    }
+}
+
+/// Guards, given back in the reverse order in which they were taken.
+#[derive(Default)]
+struct Held<'a>(Vec<Box<dyn Guard + 'a>>);
+
+impl Held<'_> {
+    /// Gives all back; in the background if the caller may have no time left.
+    fn give_up(mut self, bound: &Bound) {
+        if bound.is_none() {
+            return;
+        }
+        while let Some(guard) = self.0.pop() {
+            guard.give_up();
+        }
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        while let Some(guard) = self.0.pop() {
+            log_release(guard.give_back());
+        }
+    }
+}
+
+/// Holds a [`MultiLock`]; dropping it gives all locks back, the last taken first.
+///
+/// It belongs to its thread. Dropping never panics.
+#[must_use = "the locks are given back as soon as the guard is dropped"]
+pub struct MultiLockGuard<'a> {
+    held: Held<'a>,
+    loss: Arc<Announcement<LossReason>>,
+}
+
+impl<'a> MultiLockGuard<'a> {
+    fn new(held: Held<'a>) -> Self {
+        let loss = Arc::new(Announcement::new());
+        for guard in &held.0 {
+            guard.tenure().tell_also(&loss);
+        }
+        Self { held, loss }
+    }
+
+    /// How sure this holder can be of its locks: the state of the least sure of them.
+    #[must_use]
+    pub fn state(&self) -> LockState {
+        let now = crate::sync::now();
+        let states = self.held.0.iter().map(|guard| {
+            if guard.session().fork().forked() {
+                return LockState::Lost;
+            }
+            guard.tenure().state(now)
+        });
+        states.fold(LockState::Held, |least, state| match (least, state) {
+            (LockState::Lost, _) | (_, LockState::Lost) => LockState::Lost,
+            (LockState::Suspect, _) | (_, LockState::Suspect) => LockState::Suspect,
+            _ => LockState::Held,
+        })
+    }
+
+    /// Whether [`state`](Self::state) is [`LockState::Held`].
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.state() == LockState::Held
+    }
+
+    /// A channel that speaks when any of the locks is lost; see
+    /// [`MutexGuard::lost`](crate::MutexGuard::lost).
+    #[must_use]
+    pub fn lost(&self) -> &Receiver<LossReason> {
+        self.loss.told()
+    }
+
+    /// The fencing tokens, in the order of [`MultiLock::paths`].
+    ///
+    /// # Errors
+    /// As [`MutexGuard::fencing_token`](crate::MutexGuard::fencing_token).
+    pub fn fencing_tokens(&self) -> Result<Vec<FencingToken>> {
+        let guards = self.held.0.iter();
+        guards.map(|guard| guard.tenure().fencing_token()).collect()
+    }
+
+    /// Gives all locks back, as dropping the guard does, and says whether that went well.
+    ///
+    /// # Errors
+    /// The first that went wrong; the others are given back all the same. See
+    /// [`MutexGuard::unlock`](crate::MutexGuard::unlock).
+    pub fn unlock(mut self) -> Result<()> {
+        let mut result = Ok(());
+        while let Some(guard) = self.held.0.pop() {
+            result = result.and(guard.give_back());
+        }
+        result
+    }
+}
+
+impl fmt::Debug for MultiLockGuard<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes: Vec<_> = self
+            .held
+            .0
+            .iter()
+            .map(|guard| guard.tenure().node())
+            .collect();
+        f.debug_struct("MultiLockGuard")
+            .field("nodes", &nodes)
+            .field("state", &self.state())
+            .finish()
+    }
+}

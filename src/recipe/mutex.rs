@@ -1,0 +1,375 @@
+//! [`Mutex`]: the fair, re-entrant lock, and its guard.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::global_queue::{Contest, WaitStrategy};
+use crate::local_queue::{LocalQueue, Policy};
+use crate::recipe::guard::{
+    Hold, guard_traits, holding_methods, revocation_method, unlock_methods,
+};
+use crate::recipe::node_data::NodeData;
+use crate::recipe::participant::Participant;
+use crate::session::Session;
+use crate::wait::bound::{AcquireOptions, Bound, Patience};
+use crate::znode::names::{Class, Dialect, Grammar, LockName};
+use crate::znode::path::LockPath;
+
+/// A mutual-exclusion lock over all processes that use the same path.
+///
+/// # Semantics
+/// - **Fair**: processes get the lock in the order in which they asked for it, and so do the
+///   threads of one process. Inside a process threads hand the lock to each other as long as no
+///   other process waits (see [`MutexBuilder::local_hand_off`]).
+/// - **Re-entrant**: a thread that holds it can lock it again, through the same `Mutex` object;
+///   it is free when as many guards are dropped. Two objects for one path are two contenders,
+///   also in one thread, which would then wait for itself. Share one object: it is `Sync`.
+/// - **When contact is lost** the guard is [`Suspect`](crate::LockState::Suspect); waiting threads go on
+///   waiting, within their deadlines.
+/// - **When the session is lost** the guard is [`Lost`](crate::LockState::Lost), before any other
+///   process can have the lock; see [`MutexGuard::lost`]. Threads that wait queue again. A lost
+///   lock is still closed to the other threads of this process until its guard is dropped.
+/// - **When a thread panics** its guards are dropped and the lock is free; there is no poisoning.
+/// - **When the process dies** the lock is free after the session timeout.
+///
+/// Holding a lock is not proof that nobody else acts: see [`FencingToken`](crate::FencingToken).
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// let client = zklock::Client::connect("localhost:2181")?;
+/// let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+/// {
+///     let _guard = lock.lock()?;
+///     // one thread of one process at a time
+/// }
+/// if let Some(guard) = lock.try_lock()? {
+///     guard.unlock()?; // as dropping it, but says whether it went well
+/// }
+/// # Ok(())
+/// # }
+/// ```
+pub struct Mutex {
+    queue: Arc<LocalQueue>,
+    data: NodeData,
+    /// Keeps the session open.
+    _client: Client,
+}
+
+impl Mutex {
+    /// A lock at `path` with the default settings. Nothing is asked of ZooKeeper yet.
+    ///
+    /// `path` is the folder in which contenders queue; it is created when it is first needed, and
+    /// what is missing above it.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the path is not possible.
+    pub fn new(client: &Client, path: &str) -> Result<Self> {
+        Self::builder(client, path).build()
+    }
+
+    /// Begins to build a lock at `path`.
+    pub fn builder<'a>(client: &'a Client, path: &'a str) -> MutexBuilder<'a> {
+        MutexBuilder {
+            client,
+            path,
+            dialect: Dialect::default(),
+            name: None,
+            strategy: WaitStrategy::default(),
+            policy: Policy::default(),
+            data: None,
+        }
+    }
+
+    /// Waits until this thread holds the lock.
+    ///
+    /// While ZooKeeper cannot be reached it waits as long as the client's
+    /// [`RetryPolicy`](crate::RetryPolicy) says.
+    ///
+    /// # Errors
+    /// [`is_connection_loss`](Error::is_connection_loss), [`is_no_auth`](Error::is_no_auth),
+    /// [`is_closed`](Error::is_closed), [`is_forked`](Error::is_forked), or a refusal by the
+    /// server. Nothing is left behind in ZooKeeper.
+    #[inline]
+    pub fn lock(&self) -> Result<MutexGuard<'_>> {
+        self.queue.acquire(&Bound::none(), || self.data.now())?;
+        Ok(MutexGuard(Hold::new(&self.queue)))
+    }
+
+    /// Takes the lock if nobody holds it or waits for it, in this process or another. Writes
+    /// nothing to ZooKeeper if somebody does.
+    ///
+    /// It waits for ZooKeeper's answers, but for nobody else: on a connection that went silent,
+    /// for 2/3 of the session timeout at the most.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock); [`is_connection_loss`](Error::is_connection_loss) at once when
+    /// there is no connection.
+    #[inline]
+    pub fn try_lock(&self) -> Result<Option<MutexGuard<'_>>> {
+        let held = self.queue.try_acquire(|| self.data.now())?;
+        Ok(held.then(|| MutexGuard(Hold::new(&self.queue))))
+    }
+
+    /// As [`lock`](Self::lock), for `timeout` at the most; `None` when it is over. A zero timeout
+    /// is [`try_lock`](Self::try_lock); one that the clock cannot represent is none.
+    ///
+    /// It returns at its deadline also when ZooKeeper is silent. What is then left of its attempt
+    /// is removed in the background.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<MutexGuard<'_>>> {
+        self.attempt(Patience::during(timeout))
+    }
+
+    /// As [`try_lock_for`](Self::try_lock_for), until `deadline`. One that is past is
+    /// [`try_lock`](Self::try_lock).
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MutexGuard<'_>>> {
+        self.attempt(Patience::until(deadline))
+    }
+
+    fn attempt(&self, patience: Patience) -> Result<Option<MutexGuard<'_>>> {
+        patience.attempt(
+            || self.try_lock(),
+            |bound| {
+                self.queue.acquire(bound, || self.data.now())?;
+                Ok(MutexGuard(Hold::new(&self.queue)))
+            },
+        )
+    }
+
+    /// As [`lock`](Self::lock), with a deadline, a cancel token or node data for this one time.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock); also [`is_timeout`](Error::is_timeout),
+    /// [`is_cancelled`](Error::is_cancelled), and [`is_invalid`](Error::is_invalid) for data
+    /// that ZooKeeper would not take.
+    pub fn lock_with(&self, options: AcquireOptions) -> Result<MutexGuard<'_>> {
+        let AcquireOptions { bound, data } = options;
+        let data = self.data.or(&self.queue.contest.folder, data)?;
+        self.queue.acquire(&bound, || data.now())?;
+        Ok(MutexGuard(Hold::new(&self.queue)))
+    }
+
+    /// Whether the calling thread holds this lock. Looks at this object only; ask the guard's
+    /// [`state`](MutexGuard::state) whether the hold is still good.
+    #[must_use]
+    pub fn is_held_by_current_thread(&self) -> bool {
+        self.queue.is_owner()
+    }
+
+    /// How many guards of this lock the calling thread has.
+    #[must_use]
+    pub fn hold_count(&self) -> u32 {
+        self.queue.depth()
+    }
+
+    /// Who holds the lock and who waits, in order, over all processes. A snapshot: it may be old
+    /// when it arrives.
+    ///
+    /// Costs one request and one more for each participant.
+    ///
+    /// # Errors
+    /// As [`try_lock`](Self::try_lock).
+    pub fn participants(&self) -> Result<Vec<Participant>> {
+        let idle = self.queue.idle_node();
+        let own: Vec<_> = self.queue.own_node().into_iter().collect();
+        let queued = self.queue.contest.participants()?;
+        Ok(Participant::all(queued, &own, idle.as_deref()))
+    }
+
+    /// Asks a participant to give the lock back, by the message that Curator uses: `__REVOKE__` in
+    /// its node. Returns whether the participant still stands.
+    ///
+    /// A holder whose lock was built [`revocable`](MutexBuilder::revocable) hears of it through
+    /// [`MutexGuard::revocation`], and decides; others do not listen.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if it is a participant of another lock; otherwise as
+    /// [`try_lock`](Self::try_lock).
+    pub fn revoke(&self, participant: &Participant) -> Result<bool> {
+        self.queue.contest.revoke(participant.path())
+    }
+
+    /// Deletes a participant's node by force, whoever it is: the next in the queue gets the lock.
+    /// Returns whether the node still stood.
+    ///
+    /// A holder of this library learns that its lock is [`Lost`](crate::LockState::Lost): at once if
+    /// it has held it for 200 ms, else by then. Until it does, two can be at it. A waiter queues
+    /// again, at the end.
+    ///
+    /// # Errors
+    /// As [`revoke`](Self::revoke).
+    pub fn break_lock(&self, participant: &Participant) -> Result<bool> {
+        self.queue.contest.break_lock(participant.path())
+    }
+
+    /// Gives up an idle tenure at once, if there is one (see [`MutexBuilder::linger`]).
+    ///
+    /// # Errors
+    /// [`is_connection_loss`](Error::is_connection_loss) if ZooKeeper has not confirmed it yet;
+    /// it goes on in the background.
+    pub fn release_idle(&self) -> Result<()> {
+        self.queue.contest.session.fork().refuse_child()?;
+        self.queue.end_idle()
+    }
+
+    /// The folder in which contenders queue, without the chroot.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.queue.contest.folder.as_str()
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.queue.contest.session
+    }
+}
+
+impl fmt::Debug for Mutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mutex")
+            .field("path", &self.path())
+            .field("held_by_current_thread", &self.is_held_by_current_thread())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Settings of a [`Mutex`]; made by [`Mutex::builder`].
+#[derive(Debug)]
+#[must_use]
+pub struct MutexBuilder<'a> {
+    client: &'a Client,
+    path: &'a str,
+    dialect: Dialect,
+    name: Option<LockName>,
+    strategy: WaitStrategy,
+    policy: Policy,
+    data: Option<Vec<u8>>,
+}
+
+impl MutexBuilder<'_> {
+    /// Whose node names to speak. Defaults to Curator's. All who share a folder must agree.
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
+    /// The part of the node names that belongs to this lock, so that several locks can share one
+    /// folder: children of other names are ignored. Defaults to the dialect's (`lock-` or
+    /// `__lock__`).
+    pub fn name(mut self, name: LockName) -> Self {
+        self.name = Some(name);
+        self
+    }
+
+    /// How to wait for those ahead. Defaults to [`WaitStrategy::PredecessorWatch`].
+    pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// Whether threads of this process hand the lock to each other without asking ZooKeeper, as
+    /// long as nobody else is known to wait. Defaults to yes.
+    ///
+    /// Once another process queues, the tenure ends at the next release, or as
+    /// [`max_handoffs`](Self::max_handoffs) and [`max_tenure`](Self::max_tenure) allow. So from
+    /// the moment at which a newcomer is known here, it waits for one section of ours at the most
+    /// (by default). Until then passes the delivery of one watch event: a fraction of a
+    /// millisecond as a rule, some milliseconds when all processors are busy with short sections.
+    pub fn local_hand_off(mut self, on: bool) -> Self {
+        self.policy.hand_off = on;
+        self
+    }
+
+    /// How many times more the lock changes hands inside this process once another process
+    /// waits. Defaults to 0, or to no limit if [`max_tenure`](Self::max_tenure) is set.
+    ///
+    /// More throughput for this process, longer waits for others: with `n`, another process, once
+    /// known to wait, waits for at most `n + 1` sections of ours.
+    pub fn max_handoffs(mut self, most: u32) -> Self {
+        self.policy.max_handoffs = Some(most);
+        self
+    }
+
+    /// How much longer the lock changes hands inside this process once another process waits.
+    /// Defaults to no limit of time beside [`max_handoffs`](Self::max_handoffs). The section that
+    /// runs when the time is over is not cut short.
+    pub fn max_tenure(mut self, most: Duration) -> Self {
+        self.policy.max_tenure = Some(most);
+        self
+    }
+
+    /// How long the lock is kept when nobody of this process wants it, so that taking it again is
+    /// a local operation. Defaults to zero: not at all.
+    ///
+    /// When another process queues, an idle lock is given up at once: the newcomer waits for the
+    /// delivery of one watch and one delete. It is also given up by
+    /// [`Mutex::release_idle`], by dropping the `Mutex`, and when the client is closed.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.policy.linger = linger;
+        self
+    }
+
+    /// Whether others may ask for the lock back (see [`MutexGuard::revocation`]). Defaults to no.
+    ///
+    /// Costs one read for each acquire that goes to ZooKeeper, made aside. Once asked, the lock is
+    /// not handed to another thread of this process, nor kept idle.
+    pub fn revocable(mut self, revocable: bool) -> Self {
+        self.policy.revocable = revocable;
+        self
+    }
+
+    /// What the contender's node holds for others to read. Defaults to who we are: host, process
+    /// id, thread and time (see [`Identity`](crate::Identity)).
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+
+    /// Builds the lock. Nothing is asked of ZooKeeper yet.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible.
+    pub fn build(self) -> Result<Mutex> {
+        let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
+        let data = NodeData::checked(&folder, self.data)?;
+        let contest = Contest::new(
+            Arc::clone(self.client.session()),
+            folder,
+            Grammar::mutex(self.dialect, self.name),
+            Class::Exclusive,
+            self.strategy,
+        );
+        Ok(Mutex {
+            queue: LocalQueue::new(contest, self.policy),
+            data,
+            _client: self.client.clone(),
+        })
+    }
+}
+
+/// Holds a [`Mutex`]; dropping it gives the lock back.
+///
+/// It belongs to its thread and cannot be sent to another, as with Java's `ReentrantLock`.
+///
+/// Dropping never panics, and blocks for 2/3 of the session timeout at the most. If ZooKeeper does
+/// not confirm the release, the node is removed in the background as soon as there is a connection
+/// again, unless the session has ended by then; that is logged. [`unlock`](Self::unlock) says so.
+/// Guards of one thread may be dropped in any order: the last one releases.
+#[must_use = "the lock is given back as soon as the guard is dropped"]
+pub struct MutexGuard<'a>(Hold<'a, LocalQueue>);
+
+impl MutexGuard<'_> {
+    holding_methods!();
+    revocation_method!();
+
+    unlock_methods!();
+}
+
+guard_traits!(MutexGuard<'_>, "MutexGuard");

@@ -1,0 +1,102 @@
+//! [`Participant`]: one contender, as everybody can see it.
+
+use std::fmt;
+
+use crate::global_queue::Queued;
+use crate::znode::identity::Identity;
+use crate::znode::names::Class;
+
+/// Who holds a lock or waits for it: one node in the lock's folder. See
+/// [`Mutex::participants`](crate::Mutex::participants).
+///
+/// A process stands in a lock's queue with one node for all its threads, so this is a process, not
+/// a thread; the identity is that of the thread that queued.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Participant {
+    pub(crate) path: String,
+    pub(crate) position: usize,
+    pub(crate) data: Vec<u8>,
+    pub(crate) ours: bool,
+    pub(crate) idle: bool,
+    pub(crate) holds: bool,
+    pub(crate) reads: bool,
+}
+
+impl Participant {
+    /// The contenders of a folder, in order.
+    pub(crate) fn all(queued: Vec<Queued>, own: &[String], idle: Option<&str>) -> Vec<Self> {
+        let queued = queued.into_iter().enumerate();
+        queued
+            .map(|(position, queued)| Self {
+                ours: own.contains(&queued.path),
+                idle: idle == Some(&queued.path),
+                position,
+                holds: queued.holds,
+                reads: queued.class == Class::Read,
+                path: queued.path,
+                data: queued.data,
+            })
+            .collect()
+    }
+
+    /// The path of its node, without the chroot.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// How many stand before it in the queue, holders among them.
+    #[must_use]
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Whether it holds: by its place in the queue, nobody keeps it waiting.
+    #[must_use]
+    pub fn is_holder(&self) -> bool {
+        self.holds
+    }
+
+    /// Whether it is a reader of a [`RwLock`](crate::RwLock).
+    #[must_use]
+    pub fn is_reader(&self) -> bool {
+        self.reads
+    }
+
+    /// Whether it was made by the lock object that was asked; of a permit, by its client.
+    #[must_use]
+    pub fn is_ours(&self) -> bool {
+        self.ours
+    }
+
+    /// Whether it is ours, and kept with no thread inside (see
+    /// [`linger`](crate::MutexBuilder::linger)). Of other processes this is not known: telling
+    /// them would take a write each time.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.idle
+    }
+
+    /// What it left for others to read.
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        &self.data
+    }
+
+    /// Who it is, if it left the default data of this library.
+    #[must_use]
+    pub fn identity(&self) -> Option<Identity> {
+        Identity::parse(&self.data)
+    }
+}
+
+impl fmt::Display for Participant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let role = if self.is_holder() { "holds" } else { "waits" };
+        write!(f, "{} {role} ", self.path)?;
+        match self.identity() {
+            Some(identity) => identity.fmt(f),
+            None => String::from_utf8_lossy(&self.data).escape_debug().fmt(f),
+        }
+    }
+}

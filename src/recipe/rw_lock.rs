@@ -1,0 +1,428 @@
+//! [`RwLock`]: many readers or one writer, and their guards.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::global_queue::{Contest, WaitStrategy};
+use crate::local_queue::{LocalQueue, Policy, SharedQueue};
+use crate::recipe::guard::{
+    Hold, guard_traits, holding_methods, log_release, revocation_method, unlock_methods,
+};
+use crate::recipe::node_data::NodeData;
+use crate::recipe::participant::Participant;
+use crate::session::Session;
+use crate::wait::bound::{AcquireOptions, Bound, Patience};
+use crate::znode::names::{Class, Dialect, Grammar};
+use crate::znode::path::LockPath;
+
+/// A lock that many readers or one writer can hold, over all processes that use the same path.
+///
+/// # Semantics
+/// - **Fair**: first come, first served. A reader waits for the writers who came before it, a
+///   writer for all who came before it; nobody overtakes a waiting writer, so writers do not
+///   starve. A release wakes only those it lets in.
+/// - **Readers share**: the reading threads of a process stand in ZooKeeper's queue with one node,
+///   and a reader who comes while others of its process read goes in with them, without asking
+///   ZooKeeper, as long as no writer came before it.
+/// - **Writers** of one process hand the lock to each other as those of a [`Mutex`](crate::Mutex)
+///   do.
+/// - **Re-entrant**, in both modes and by thread, through the same `RwLock` object. A thread that
+///   reads can read again also when a writer waits.
+/// - **Downgrade**: a thread that writes can read as well, and then give the write lock back: no
+///   writer gets in between. See also [`RwWriteGuard::downgrade`].
+/// - **No upgrade**: a thread that reads and asks for the write lock would wait for itself. It gets
+///   an error whose [`is_would_deadlock`](Error::is_would_deadlock) is true, at once.
+/// - What is lost when contact or session is lost, and what happens on panic, is as with
+///   [`Mutex`](crate::Mutex). When a reader's session is lost, later readers of its process do not
+///   wait for it: they queue anew.
+///
+/// Curator's `InterProcessReadWriteLock` and kazoo's `ReadLock` and `WriteLock` can take part; see
+/// [`RwLockBuilder::dialect`].
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// let client = zklock::Client::connect("localhost:2181")?;
+/// let catalogue = zklock::RwLock::new(&client, "/locks/catalogue")?;
+/// {
+///     let _reading = catalogue.read()?; // together with other readers
+/// }
+/// let writing = catalogue.write()?; // alone
+/// let reading = writing.downgrade().map_err(|(_, error)| error)?; // nobody wrote in between
+/// drop(reading);
+/// # Ok(())
+/// # }
+/// ```
+pub struct RwLock {
+    writers: Arc<LocalQueue>,
+    readers: Arc<SharedQueue>,
+    data: NodeData,
+    /// Keeps the session open.
+    _client: Client,
+}
+
+impl RwLock {
+    /// A lock at `path` with the default settings. Nothing is asked of ZooKeeper yet.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the path is not possible.
+    pub fn new(client: &Client, path: &str) -> Result<Self> {
+        Self::builder(client, path).build()
+    }
+
+    /// Begins to build a lock at `path`.
+    pub fn builder<'a>(client: &'a Client, path: &'a str) -> RwLockBuilder<'a> {
+        RwLockBuilder {
+            client,
+            path,
+            dialect: Dialect::default(),
+            strategy: WaitStrategy::default(),
+            policy: Policy::default(),
+            data: None,
+        }
+    }
+
+    /// Waits until this thread may read.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub fn read(&self) -> Result<RwReadGuard<'_>> {
+        self.read_within(&Bound::none(), &self.data)
+    }
+
+    /// Reads if no writer holds the lock or waits for it. Writes nothing to ZooKeeper if one does.
+    ///
+    /// # Errors
+    /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
+    pub fn try_read(&self) -> Result<Option<RwReadGuard<'_>>> {
+        if self.writes_only() {
+            if self.session().connection() == 0 {
+                return Err(Error::connection_loss(self.session().target()));
+            }
+            return self.read().map(Some);
+        }
+        let held = self.readers.try_acquire(|| self.data.now())?;
+        Ok(held.then(|| RwReadGuard(Hold::new(&self.readers))))
+    }
+
+    /// As [`read`](Self::read), for `timeout` at the most; `None` when it is over.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn try_read_for(&self, timeout: Duration) -> Result<Option<RwReadGuard<'_>>> {
+        self.attempt_to_read(Patience::during(timeout))
+    }
+
+    /// As [`read`](Self::read), until `deadline`; `None` when it is over.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn try_read_until(&self, deadline: Instant) -> Result<Option<RwReadGuard<'_>>> {
+        self.attempt_to_read(Patience::until(deadline))
+    }
+
+    fn attempt_to_read(&self, patience: Patience) -> Result<Option<RwReadGuard<'_>>> {
+        let wait = |bound: &Bound| self.read_within(bound, &self.data);
+        patience.attempt(|| self.try_read(), wait)
+    }
+
+    /// As [`read`](Self::read), with a deadline, a cancel token, node data or a report of positions
+    /// for this one time.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
+    pub fn read_with(&self, options: AcquireOptions) -> Result<RwReadGuard<'_>> {
+        let AcquireOptions { bound, data } = options;
+        let data = self.data.or(&self.readers.contest.folder, data)?;
+        self.read_within(&bound, &data)
+    }
+
+    fn read_within(&self, bound: &Bound, data: &NodeData) -> Result<RwReadGuard<'_>> {
+        if self.writes_only() {
+            let writing = self.writers.tenure();
+            self.readers.acquire_under(&writing, bound, &data.now())?;
+        } else {
+            self.readers.acquire(bound, || data.now())?;
+        }
+        Ok(RwReadGuard(Hold::new(&self.readers)))
+    }
+
+    /// Whether this thread has the write lock, and does not read yet.
+    fn writes_only(&self) -> bool {
+        self.writers.is_owner() && self.readers.depth() == 0
+    }
+
+    /// Waits until this thread may write.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`](crate::Mutex::lock), and
+    /// [`is_would_deadlock`](Error::is_would_deadlock) if this thread reads.
+    pub fn write(&self) -> Result<RwWriteGuard<'_>> {
+        self.write_within(&Bound::none(), &self.data)
+    }
+
+    /// Takes the write lock if nobody holds the lock or waits for it. Writes nothing to ZooKeeper
+    /// if somebody does.
+    ///
+    /// # Errors
+    /// As [`Mutex::try_lock`](crate::Mutex::try_lock), and
+    /// [`is_would_deadlock`](Error::is_would_deadlock) if this thread reads.
+    pub fn try_write(&self) -> Result<Option<RwWriteGuard<'_>>> {
+        self.refuse_upgrade()?;
+        let held = self.writers.try_acquire(|| self.data.now())?;
+        Ok(held.then(|| RwWriteGuard(Hold::new(&self.writers), self)))
+    }
+
+    /// As [`write`](Self::write), for `timeout` at the most; `None` when it is over.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn try_write_for(&self, timeout: Duration) -> Result<Option<RwWriteGuard<'_>>> {
+        self.attempt_to_write(Patience::during(timeout))
+    }
+
+    /// As [`write`](Self::write), until `deadline`; `None` when it is over.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write).
+    pub fn try_write_until(&self, deadline: Instant) -> Result<Option<RwWriteGuard<'_>>> {
+        self.attempt_to_write(Patience::until(deadline))
+    }
+
+    fn attempt_to_write(&self, patience: Patience) -> Result<Option<RwWriteGuard<'_>>> {
+        let wait = |bound: &Bound| self.write_within(bound, &self.data);
+        patience.attempt(|| self.try_write(), wait)
+    }
+
+    /// As [`write`](Self::write), with a deadline, a cancel token, node data or a report of
+    /// positions for this one time.
+    ///
+    /// # Errors
+    /// As [`write`](Self::write) and [`Mutex::lock_with`](crate::Mutex::lock_with).
+    pub fn write_with(&self, options: AcquireOptions) -> Result<RwWriteGuard<'_>> {
+        let AcquireOptions { bound, data } = options;
+        let data = self.data.or(&self.writers.contest.folder, data)?;
+        self.write_within(&bound, &data)
+    }
+
+    fn write_within(&self, bound: &Bound, data: &NodeData) -> Result<RwWriteGuard<'_>> {
+        self.refuse_upgrade()?;
+        self.writers.acquire(bound, || data.now())?;
+        Ok(RwWriteGuard(Hold::new(&self.writers), self))
+    }
+
+    fn refuse_upgrade(&self) -> Result<()> {
+        if self.readers.depth() > 0 && !self.writers.is_owner() {
+            let path = self.path();
+            return Err(Error::would_deadlock(format!(
+                "{path}: this thread reads, and asks to write; give the read lock back first, \
+                 or begin with the write lock"
+            )));
+        }
+        Ok(())
+    }
+
+    /// How many read guards of this lock the calling thread has.
+    #[must_use]
+    pub fn read_hold_count(&self) -> u32 {
+        self.readers.depth()
+    }
+
+    /// How many write guards of this lock the calling thread has.
+    #[must_use]
+    pub fn write_hold_count(&self) -> u32 {
+        self.writers.depth()
+    }
+
+    /// Whether the calling thread holds the write lock. Looks at this object only.
+    #[must_use]
+    pub fn is_write_held_by_current_thread(&self) -> bool {
+        self.writers.is_owner()
+    }
+
+    /// Who holds the lock and who waits, in order, over all processes. A snapshot: it may be old
+    /// when it arrives. The reading threads of a process are mostly one participant.
+    ///
+    /// Costs one request and one more for each participant.
+    ///
+    /// # Errors
+    /// As [`try_read`](Self::try_read).
+    pub fn participants(&self) -> Result<Vec<Participant>> {
+        let idle = self.writers.idle_node();
+        let mut own = self.readers.own_nodes();
+        own.extend(self.writers.own_node());
+        let queued = self.writers.contest.participants()?;
+        Ok(Participant::all(queued, &own, idle.as_deref()))
+    }
+
+    /// Asks a participant to give the lock back; see [`Mutex::revoke`](crate::Mutex::revoke).
+    ///
+    /// # Errors
+    /// As [`Mutex::revoke`](crate::Mutex::revoke).
+    pub fn revoke(&self, participant: &Participant) -> Result<bool> {
+        self.writers.contest.revoke(participant.path())
+    }
+
+    /// Deletes a participant's node by force; see
+    /// [`Mutex::break_lock`](crate::Mutex::break_lock).
+    ///
+    /// # Errors
+    /// As [`Mutex::revoke`](crate::Mutex::revoke).
+    pub fn break_lock(&self, participant: &Participant) -> Result<bool> {
+        self.writers.contest.break_lock(participant.path())
+    }
+
+    /// The folder in which contenders queue, without the chroot.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.writers.contest.folder.as_str()
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.writers.contest.session
+    }
+}
+
+impl fmt::Debug for RwLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RwLock")
+            .field("path", &self.path())
+            .field("read_hold_count", &self.read_hold_count())
+            .field("write_hold_count", &self.write_hold_count())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Settings of a [`RwLock`]; made by [`RwLock::builder`].
+#[derive(Debug)]
+#[must_use]
+pub struct RwLockBuilder<'a> {
+    client: &'a Client,
+    path: &'a str,
+    dialect: Dialect,
+    strategy: WaitStrategy,
+    policy: Policy,
+    data: Option<Vec<u8>>,
+}
+
+impl RwLockBuilder<'_> {
+    /// Whose node names to speak. Defaults to Curator's. All who share a folder must agree.
+    pub fn dialect(mut self, dialect: Dialect) -> Self {
+        self.dialect = dialect;
+        self
+    }
+
+    /// How to wait for those ahead. Defaults to [`WaitStrategy::PredecessorWatch`].
+    pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
+        self.strategy = strategy;
+        self
+    }
+
+    /// Whether writing threads of this process hand the lock to each other without asking
+    /// ZooKeeper; see [`MutexBuilder::local_hand_off`](crate::MutexBuilder::local_hand_off).
+    /// Defaults to yes. A waiting reader, also one of this process, ends it.
+    pub fn local_hand_off(mut self, on: bool) -> Self {
+        self.policy.hand_off = on;
+        self
+    }
+
+    /// How many times more the write lock changes hands inside this process once somebody waits;
+    /// see [`MutexBuilder::max_handoffs`](crate::MutexBuilder::max_handoffs).
+    pub fn max_handoffs(mut self, most: u32) -> Self {
+        self.policy.max_handoffs = Some(most);
+        self
+    }
+
+    /// Whether others may ask for the lock back; see
+    /// [`MutexBuilder::revocable`](crate::MutexBuilder::revocable). Once asked, no other thread
+    /// joins the readers who are inside.
+    pub fn revocable(mut self, revocable: bool) -> Self {
+        self.policy.revocable = revocable;
+        self
+    }
+
+    /// What the contenders' nodes hold for others to read. Defaults to who we are: host, process
+    /// id, thread and time.
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+
+    /// Builds the lock. Nothing is asked of ZooKeeper yet.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible.
+    pub fn build(self) -> Result<RwLock> {
+        let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
+        let data = NodeData::checked(&folder, self.data)?;
+        let contest = |class| {
+            Contest::new(
+                Arc::clone(self.client.session()),
+                folder.clone(),
+                Grammar::rw(self.dialect),
+                class,
+                self.strategy,
+            )
+        };
+        let revocable = self.policy.revocable;
+        Ok(RwLock {
+            readers: SharedQueue::new(contest(Class::Read), revocable),
+            writers: LocalQueue::new(contest(Class::Write), self.policy),
+            data,
+            _client: self.client.clone(),
+        })
+    }
+}
+
+/// Reads under a [`RwLock`]; dropping it gives the read lock back.
+///
+/// It belongs to its thread. Dropping never panics, and blocks for 2/3 of the session timeout at
+/// the most; see [`MutexGuard`](crate::MutexGuard).
+#[must_use = "the lock is given back as soon as the guard is dropped"]
+pub struct RwReadGuard<'a>(Hold<'a, SharedQueue>);
+
+impl RwReadGuard<'_> {
+    holding_methods!();
+    revocation_method!();
+
+    unlock_methods!();
+}
+
+guard_traits!(RwReadGuard<'_>, "RwReadGuard");
+
+/// Writes under a [`RwLock`]; dropping it gives the write lock back.
+///
+/// It belongs to its thread. Dropping never panics, and blocks for 2/3 of the session timeout at
+/// the most; see [`MutexGuard`](crate::MutexGuard).
+#[must_use = "the lock is given back as soon as the guard is dropped"]
+pub struct RwWriteGuard<'a>(Hold<'a, LocalQueue>, &'a RwLock);
+
+impl<'a> RwWriteGuard<'a> {
+    holding_methods!();
+    revocation_method!();
+
+    /// Becomes a reader; no writer gets in between. Readers who wait for this writer get in.
+    ///
+    /// The reader keeps the writer's place and its [fencing token](Self::fencing_token). If this
+    /// thread has other write guards, it goes on writing as well.
+    ///
+    /// # Errors
+    /// The guard comes back, with an error as of [`RwLock::read`], or one that says that the write
+    /// lock was lost, or that the folder's sequence numbers are almost used up (at 2,000,000,000
+    /// contenders), where no reader can keep a writer's place.
+    pub fn downgrade(self) -> std::result::Result<RwReadGuard<'a>, (Self, Error)> {
+        match self.1.read() {
+            Ok(reading) => {
+                log_release(self.unlock());
+                Ok(reading)
+            }
+            Err(error) => Err((self, error)),
+        }
+    }
+
+    unlock_methods!();
+}
+
+guard_traits!(RwWriteGuard<'_>, "RwWriteGuard");

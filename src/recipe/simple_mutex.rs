@@ -1,0 +1,256 @@
+//! [`SimpleMutex`]: one plain node that all want, and its guard.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::global_queue::{Contest, WaitStrategy};
+use crate::local_queue::{LocalQueue, Policy};
+use crate::recipe::guard::{
+    Hold, guard_traits, holding_methods, revocation_method, unlock_methods,
+};
+use crate::recipe::node_data::NodeData;
+use crate::recipe::participant::Participant;
+use crate::session::Session;
+use crate::wait::bound::{AcquireOptions, Bound, Patience};
+use crate::znode::names::{Class, Grammar};
+use crate::znode::path::LockPath;
+
+/// The unfair classic: one plain ephemeral node, and whoever creates it holds.
+///
+/// For peers that do just that, as many home-grown scripts do (`/exclusive_lock/lock`). Where all
+/// who take part are programs of your own, use [`Mutex`](crate::Mutex): it is fair, and a release
+/// wakes one waiter.
+///
+/// # Semantics
+/// - **Not fair** between processes: a release wakes all who wait, and the fastest gets it; one
+///   that is always slower waits for ever. The threads of one process come in order.
+/// - **Re-entrant** by thread, through the same `SimpleMutex` object, as [`Mutex`](crate::Mutex).
+/// - `path` is the node itself, not a folder. Its parents are created when they are missing.
+/// - The node's data ends in ` id=` and a GUID, by which a create is recognised whose reply was
+///   lost: the name alone would not tell whose node it is.
+/// - What is lost when contact or session is lost, and what happens on panic, is as with
+///   [`Mutex`](crate::Mutex). If somebody removes the node, its holder is told at once.
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// let client = zklock::Client::connect("localhost:2181")?;
+/// let lock = zklock::SimpleMutex::new(&client, "/exclusive_lock/lock")?;
+/// let _guard = lock.lock()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct SimpleMutex {
+    queue: Arc<LocalQueue>,
+    data: NodeData,
+    /// Keeps the session open.
+    _client: Client,
+}
+
+impl SimpleMutex {
+    /// A lock whose node is `path`. Nothing is asked of ZooKeeper yet.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the path is not possible.
+    pub fn new(client: &Client, path: &str) -> Result<Self> {
+        Self::builder(client, path).build()
+    }
+
+    /// Begins to build a lock whose node is `path`.
+    pub fn builder<'a>(client: &'a Client, path: &'a str) -> SimpleMutexBuilder<'a> {
+        SimpleMutexBuilder {
+            client,
+            path,
+            revocable: false,
+            data: None,
+        }
+    }
+
+    /// Waits until this thread holds the lock.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub fn lock(&self) -> Result<SimpleMutexGuard<'_>> {
+        self.queue.acquire(&Bound::none(), || self.data.now())?;
+        Ok(SimpleMutexGuard(Hold::new(&self.queue)))
+    }
+
+    /// Takes the lock if nobody holds it. Writes nothing to ZooKeeper if somebody does.
+    ///
+    /// # Errors
+    /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
+    pub fn try_lock(&self) -> Result<Option<SimpleMutexGuard<'_>>> {
+        let held = self.queue.try_acquire(|| self.data.now())?;
+        Ok(held.then(|| SimpleMutexGuard(Hold::new(&self.queue))))
+    }
+
+    /// As [`lock`](Self::lock), for `timeout` at the most; `None` when it is over.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<SimpleMutexGuard<'_>>> {
+        self.attempt(Patience::during(timeout))
+    }
+
+    /// As [`lock`](Self::lock), until `deadline`; `None` when it is over.
+    ///
+    /// # Errors
+    /// As [`lock`](Self::lock).
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<SimpleMutexGuard<'_>>> {
+        self.attempt(Patience::until(deadline))
+    }
+
+    fn attempt(&self, patience: Patience) -> Result<Option<SimpleMutexGuard<'_>>> {
+        patience.attempt(
+            || self.try_lock(),
+            |bound| {
+                self.queue.acquire(bound, || self.data.now())?;
+                Ok(SimpleMutexGuard(Hold::new(&self.queue)))
+            },
+        )
+    }
+
+    /// As [`lock`](Self::lock), with a deadline, a cancel token, node data or a report of positions
+    /// for this one time.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
+    pub fn lock_with(&self, options: AcquireOptions) -> Result<SimpleMutexGuard<'_>> {
+        let AcquireOptions { bound, data } = options;
+        let data = self.data.or(&self.queue.contest.folder, data)?;
+        self.queue.acquire(&bound, || data.now())?;
+        Ok(SimpleMutexGuard(Hold::new(&self.queue)))
+    }
+
+    /// Whether the calling thread holds this lock. Looks at this object only.
+    #[must_use]
+    pub fn is_held_by_current_thread(&self) -> bool {
+        self.queue.is_owner()
+    }
+
+    /// How many guards of this lock the calling thread has.
+    #[must_use]
+    pub fn hold_count(&self) -> u32 {
+        self.queue.depth()
+    }
+
+    /// Who holds the lock; nobody knows who waits. A snapshot, at the cost of one request.
+    ///
+    /// # Errors
+    /// As [`try_lock`](Self::try_lock).
+    pub fn participants(&self) -> Result<Vec<Participant>> {
+        let own: Vec<_> = self.queue.own_node().into_iter().collect();
+        Ok(Participant::all(
+            self.queue.contest.participants()?,
+            &own,
+            None,
+        ))
+    }
+
+    /// Asks the holder to give the lock back; see [`Mutex::revoke`](crate::Mutex::revoke).
+    ///
+    /// # Errors
+    /// As [`Mutex::revoke`](crate::Mutex::revoke).
+    pub fn revoke(&self, participant: &Participant) -> Result<bool> {
+        self.queue.contest.revoke(participant.path())
+    }
+
+    /// Deletes the node by force, whoever holds by it now; see
+    /// [`Mutex::break_lock`](crate::Mutex::break_lock).
+    ///
+    /// # Errors
+    /// As [`Mutex::revoke`](crate::Mutex::revoke).
+    pub fn break_lock(&self, participant: &Participant) -> Result<bool> {
+        self.queue.contest.break_lock(participant.path())
+    }
+
+    /// The path of the node, without the chroot.
+    #[must_use]
+    pub fn path(&self) -> &str {
+        self.queue.contest.folder.as_str()
+    }
+
+    pub(crate) fn session(&self) -> &Session {
+        &self.queue.contest.session
+    }
+}
+
+impl fmt::Debug for SimpleMutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SimpleMutex")
+            .field("path", &self.path())
+            .field("held_by_current_thread", &self.is_held_by_current_thread())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Settings of a [`SimpleMutex`]; made by [`SimpleMutex::builder`].
+#[derive(Debug)]
+#[must_use]
+pub struct SimpleMutexBuilder<'a> {
+    client: &'a Client,
+    path: &'a str,
+    revocable: bool,
+    data: Option<Vec<u8>>,
+}
+
+impl SimpleMutexBuilder<'_> {
+    /// Whether others may ask for the lock back; see
+    /// [`MutexBuilder::revocable`](crate::MutexBuilder::revocable).
+    pub fn revocable(mut self, revocable: bool) -> Self {
+        self.revocable = revocable;
+        self
+    }
+
+    /// What the node holds for others to read, before its id. Defaults to who we are: host, process
+    /// id, thread and time.
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+
+    /// Builds the lock. Nothing is asked of ZooKeeper yet.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible.
+    pub fn build(self) -> Result<SimpleMutex> {
+        let path = LockPath::parse(self.path).map_err(Error::invalid)?;
+        let data = NodeData::checked(&path, self.data)?;
+        let contest = Contest::new(
+            Arc::clone(self.client.session()),
+            path,
+            Grammar::sole(),
+            Class::Sole,
+            WaitStrategy::PredecessorWatch,
+        );
+        let policy = Policy {
+            // Others who wait leave no node, so nobody would ever be known to.
+            hand_off: false,
+            revocable: self.revocable,
+            ..Policy::default()
+        };
+        Ok(SimpleMutex {
+            queue: LocalQueue::new(contest, policy),
+            data,
+            _client: self.client.clone(),
+        })
+    }
+}
+
+/// Holds a [`SimpleMutex`]; dropping it gives the lock back.
+///
+/// It belongs to its thread. Dropping never panics, and blocks for 2/3 of the session timeout at
+/// the most; see [`MutexGuard`](crate::MutexGuard).
+#[must_use = "the lock is given back as soon as the guard is dropped"]
+pub struct SimpleMutexGuard<'a>(Hold<'a, LocalQueue>);
+
+impl SimpleMutexGuard<'_> {
+    holding_methods!();
+    revocation_method!();
+
+    unlock_methods!();
+}
+
+guard_traits!(SimpleMutexGuard<'_>, "SimpleMutexGuard");

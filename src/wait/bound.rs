@@ -1,0 +1,187 @@
+//! How long a caller is ready to wait: [`AcquireOptions`], and what the layers pass down.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Sender;
+
+use crate::error::Error;
+use crate::sync;
+use crate::wait::cancel::CancelToken;
+use crate::wait::position::{QueuePosition, Reporter};
+
+/// What a single acquire may ask for beyond the defaults of its lock.
+///
+/// ```
+/// use std::time::Duration;
+/// use zklock::{AcquireOptions, CancelToken};
+///
+/// let stop = CancelToken::new();
+/// let options = AcquireOptions::new()
+///     .timeout(Duration::from_secs(30))
+///     .cancel(&stop)
+///     .data("nightly report");
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct AcquireOptions {
+    pub(crate) bound: Bound,
+    pub(crate) data: Option<Vec<u8>>,
+}
+
+impl AcquireOptions {
+    /// No deadline, no cancel token, the lock's own node data.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The options of a call that is part of another.
+    pub(crate) fn bounded(bound: &Bound) -> Self {
+        Self {
+            bound: bound.clone(),
+            data: None,
+        }
+    }
+
+    /// Gives up at `deadline`, a moment on the monotonic clock. Defaults to never.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Instant) -> Self {
+        self.bound.deadline = Some(deadline);
+        self
+    }
+
+    /// Gives up after `timeout`, counted from this call. A timeout too long for the clock to
+    /// represent is no timeout.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.bound.deadline = deadline_after(timeout);
+        self
+    }
+
+    /// Gives up when `token` is cancelled.
+    #[must_use]
+    pub fn cancel(mut self, token: &CancelToken) -> Self {
+        self.bound.cancel = Some(token.clone());
+        self
+    }
+
+    /// Has `to` told how many are ahead, when this thread queues and whenever that changes.
+    ///
+    /// A send never blocks: what a full channel cannot take is left out. To hear of every change, a
+    /// thread that stands in ZooKeeper's queue watches the whole folder instead of the one ahead of
+    /// it: each release ahead wakes it and costs it a list. Threads behind it in the same process
+    /// hear of each other without that.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// let (to, positions) = crossbeam_channel::unbounded();
+    /// std::thread::spawn(move || {
+    ///     for position in positions {
+    ///         println!("{position}");
+    ///     }
+    /// });
+    /// let _guard = lock.lock_with(zklock::AcquireOptions::new().positions(&to))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn positions(mut self, to: &Sender<QueuePosition>) -> Self {
+        self.bound.reporter = Some(Arc::new(Reporter::new(to.clone())));
+        self
+    }
+
+    /// What the contender's node holds for others to read (see
+    /// [`Participant::data`](crate::Participant::data)): less than 1 MiB. Defaults to who we are:
+    /// host, process id, thread and time.
+    #[must_use]
+    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
+        self.data = Some(data.into());
+        self
+    }
+}
+
+/// How long a timed call waits: not at all, or until a deadline.
+pub(crate) struct Patience(Option<Bound>);
+
+impl Patience {
+    /// A zero timeout is none; one that the clock cannot represent never ends.
+    pub(crate) fn during(timeout: Duration) -> Self {
+        Self((!timeout.is_zero()).then(|| Bound::until(deadline_after(timeout))))
+    }
+
+    pub(crate) fn until(deadline: Instant) -> Self {
+        Self((deadline > sync::now()).then(|| Bound::until(Some(deadline))))
+    }
+
+    /// Tries, or waits; a deadline that is over is no error.
+    pub(crate) fn attempt<T>(
+        self,
+        at_once: impl FnOnce() -> Result<Option<T>, Error>,
+        wait: impl FnOnce(&Bound) -> Result<T, Error>,
+    ) -> Result<Option<T>, Error> {
+        let Some(bound) = self.0 else {
+            return at_once();
+        };
+        match wait(&bound) {
+            Ok(got) => Ok(Some(got)),
+            Err(error) if error.is_timeout() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// The moment `timeout` from now; `None` when that is beyond what the clock can say.
+pub(crate) fn deadline_after(timeout: Duration) -> Option<Instant> {
+    sync::now().checked_add(timeout)
+}
+
+/// How long a caller waits: computed once at the public call, and passed down unchanged.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bound {
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) cancel: Option<CancelToken>,
+    /// Who wants to know how many are ahead meanwhile.
+    pub(crate) reporter: Option<Arc<Reporter>>,
+}
+
+impl Bound {
+    pub(crate) fn none() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn until(deadline: Option<Instant>) -> Self {
+        Self {
+            deadline,
+            ..Self::default()
+        }
+    }
+
+    pub(crate) fn is_none(&self) -> bool {
+        self.deadline.is_none() && self.cancel.is_none()
+    }
+
+    /// An error when the caller has stopped waiting.
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        if self.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
+            return Err(Error::cancelled());
+        }
+        if self
+            .deadline
+            .is_some_and(|deadline| deadline <= sync::now())
+        {
+            return Err(Error::timeout());
+        }
+        Ok(())
+    }
+
+    /// Whether this caller may have to leave before a call that takes `longest` has come back.
+    pub(crate) fn is_nearer_than(&self, longest: Duration) -> bool {
+        self.cancel.is_some()
+            || self
+                .deadline
+                .is_some_and(|deadline| deadline.saturating_duration_since(sync::now()) < longest)
+    }
+}

@@ -1,0 +1,110 @@
+//! [`CancelToken`]: ends the waits of other threads.
+
+use std::sync::{Arc, Weak};
+
+use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::wait::signal::{Signal, Wakes};
+
+/// Ends waits from another thread.
+///
+/// Give a clone to [`AcquireOptions::cancel`](crate::AcquireOptions::cancel); when any clone is
+/// cancelled, every acquire that waits with it returns an error whose
+/// [`is_cancelled`](crate::Error::is_cancelled) is true, and leaves nothing behind in ZooKeeper.
+/// Cancelling is final and can be done from any thread, any number of times. It never takes away a
+/// lock that is held already.
+///
+/// ```
+/// let token = zklock::CancelToken::new();
+/// let for_the_worker = token.clone();
+/// token.cancel();
+/// assert!(for_the_worker.is_cancelled());
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct CancelToken(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    cancelled: AtomicBool,
+    /// Who waits with this token now. `cancelled` is set before this is read, and read by a new
+    /// waiter after it has added itself, so one of the two always sees the other.
+    waiting: Mutex<Vec<Weak<Signal>>>,
+}
+
+impl CancelToken {
+    /// Makes a token that nobody has cancelled.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Ends every wait that uses this token, now and from now on.
+    pub fn cancel(&self) {
+        self.0.cancelled.store(true, Ordering::SeqCst);
+        let waiting = std::mem::take(&mut *self.0.waiting.lock());
+        for signal in waiting.iter().filter_map(Weak::upgrade) {
+            signal.raise(Wakes::CANCEL);
+        }
+    }
+
+    /// Whether [`cancel`](Self::cancel) was called.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.cancelled.load(Ordering::SeqCst)
+    }
+
+    /// Has `signal` raised when the token is cancelled, until the attachment is dropped.
+    pub(crate) fn attach(&self, signal: &Arc<Signal>) -> Attachment {
+        self.0.waiting.lock().push(Arc::downgrade(signal));
+        if self.is_cancelled() {
+            signal.raise(Wakes::CANCEL);
+        }
+        Attachment {
+            token: self.clone(),
+            signal: Arc::downgrade(signal),
+        }
+    }
+}
+
+/// See [`CancelToken::attach`].
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    token: CancelToken,
+    signal: Weak<Signal>,
+}
+
+impl Drop for Attachment {
+    fn drop(&mut self) {
+        let mut waiting = self.token.0.waiting.lock();
+        if let Some(mine) = waiting.iter().position(|s| s.ptr_eq(&self.signal)) {
+            waiting.swap_remove(mine);
+        }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raises_those_who_came_before_and_after() {
+        let token = CancelToken::new();
+        let before = Arc::new(Signal::new());
+        let _attached = token.attach(&before);
+        token.cancel();
+        assert!(before.wait(None).has(Wakes::CANCEL));
+
+        let after = Arc::new(Signal::new());
+        let _attached = token.attach(&after);
+        assert!(after.wait(None).has(Wakes::CANCEL));
+    }
+
+    #[test]
+    fn forgets_a_wait_that_ended() {
+        let token = CancelToken::new();
+        for _ in 0..100 {
+            drop(token.attach(&Arc::new(Signal::new())));
+        }
+        assert!(token.0.waiting.lock().is_empty());
+    }
+}
