@@ -50,7 +50,7 @@ impl<'a> Dialled<'a> {
     }
 
     /// The connection, once the server has nothing more to say on it unasked.
-    pub(super) fn into_stream(self) -> TcpStream {
+    pub(super) fn into_socket(self) -> TcpStream {
         self.stream
     }
 

@@ -9,6 +9,7 @@ use super::dial::Dialled;
 use super::frame::{ConnectRequest, ConnectResponse};
 use super::lease::Epoch;
 use super::replies;
+use super::stream::Stream;
 use super::targets::{Target, Targets};
 use super::wire::{Server, Wire};
 use super::{DialFailure, LinkEvent};
@@ -57,6 +58,7 @@ struct Down<'a> {
     wire: &'a Arc<Wire>,
     past: Past,
     epochs: u64,
+    connections: u64,
     targets: Targets,
     /// In a row.
     failed_rounds: u32,
@@ -70,6 +72,7 @@ pub(super) fn run(wire: &Arc<Wire>) {
         wire,
         past: Past::Nothing,
         epochs: 0,
+        connections: 0,
         targets: Targets::new(&wire.config.hosts),
         failed_rounds: 0,
         broke_early: 0,
@@ -260,10 +263,10 @@ impl Down<'_> {
             let _ = server.close_session();
             return Err(Failure::Final);
         }
-        let server = Arc::new(Server {
-            stream: server.into_stream(),
-            epoch: Arc::clone(&epoch),
-        });
+        let stream = Stream::new(server.into_socket())?;
+        self.connections += 1;
+        let connection = self.connections;
+        let server = Arc::new(Server::new(stream, Arc::clone(&epoch), connection));
         state.connected(&server);
         drop(state);
         let resumed = std::mem::replace(&mut ticket.announced, true);
@@ -274,7 +277,11 @@ impl Down<'_> {
             epoch.timeout()
         );
         self.failed_rounds = 0;
-        self.wire.tell(LinkEvent::Connected { epoch, resumed });
+        self.wire.tell(LinkEvent::Connected {
+            epoch,
+            resumed,
+            connection,
+        });
         Ok(server)
     }
 

@@ -224,9 +224,19 @@ impl Frame<'_> {
         }
     }
 
-    pub(super) fn set_xid(&mut self, xid: i32) {
-        self.0[LENGTH_BYTES..LENGTH_BYTES + 4].copy_from_slice(&xid.to_be_bytes());
+    /// What follows the header of a reply.
+    pub(super) fn record(&self) -> &[u8] {
+        &self.body()[REPLY_HEADER_BYTES..]
     }
+
+    pub(super) fn set_xid(&mut self, xid: i32) {
+        set_xid(self.0, xid);
+    }
+}
+
+/// Numbers a frame that has its length before it.
+pub(super) fn set_xid(frame: &mut [u8], xid: i32) {
+    frame[LENGTH_BYTES..LENGTH_BYTES + 4].copy_from_slice(&xid.to_be_bytes());
 }
 
 /// What stands next in a [`FrameBuffer`].

@@ -27,17 +27,21 @@
 //! Locks are taken in this order: the right to write to the server, then the wire's state. No
 //! event is told under either.
 
+mod codec;
 mod dial;
 mod downstream;
 mod frame;
 mod gate;
 mod hosts;
+mod in_flight;
 mod lease;
 mod replies;
+mod stream;
 mod targets;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
 mod upstream;
+mod voice;
 mod wire;
 
 use std::fmt;
@@ -46,9 +50,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+#[allow(unused_imports, reason = "the session takes them up")]
+pub(crate) use self::codec::{
+    Access, CreateMode, NewNode, Reply, Request, ServerError, Stat, Step, StepReply, WatchKind,
+};
 pub(crate) use self::gate::Gate;
 pub(crate) use self::hosts::{ConnectString, HostPort};
 pub(crate) use self::lease::Epoch;
+#[allow(unused_imports, reason = "the session takes them up")]
+pub(crate) use self::voice::{Answer, Lost, NotSent, Slot};
 use self::wire::{Server, Wire};
 
 /// Where and how to connect.
@@ -90,11 +100,17 @@ pub(crate) trait LinkObserver: Send + Sync {
 
 /// What happens to the connection.
 #[derive(Debug)]
+#[allow(dead_code, reason = "the session takes up the connections")]
 pub(crate) enum LinkEvent {
     /// A connection stands and the credentials were presented; traffic waits for [`Link::open`].
-    Connected { epoch: Arc<Epoch>, resumed: bool },
+    Connected {
+        epoch: Arc<Epoch>,
+        resumed: bool,
+        /// Counts the connections of one link, from 1.
+        connection: u64,
+    },
     /// The connection broke. All that was in flight has been answered.
-    Suspended { epoch: Arc<Epoch> },
+    Suspended { epoch: Arc<Epoch>, connection: u64 },
     /// The session is over.
     Expired { epoch: Arc<Epoch> },
     /// One attempt at one server failed.
@@ -142,11 +158,21 @@ impl Link {
         Ok((Self { wire }, gate))
     }
 
-    /// Lets traffic through on the connection that was announced for `epoch`, if it still stands.
-    pub(crate) fn open(&self, epoch: &Epoch) {
+    /// Lets traffic through on exactly this connection, if it still stands.
+    #[allow(dead_code, reason = "the session takes it up")]
+    pub(crate) fn open(&self, connection: u64) {
         let mut state = self.wire.state.lock();
         let stands = state.server.as_ref();
-        if stands.is_some_and(|server| server.epoch.number() == epoch.number()) {
+        if stands.is_some_and(|server| server.connection == connection) && !state.closing {
+            state.open = true;
+        }
+    }
+
+    /// Lets traffic through on the connection that was announced for `epoch`, if it still stands.
+    pub(crate) fn open_newest(&self, epoch: &Epoch) {
+        let mut state = self.wire.state.lock();
+        let stands = state.server.as_ref();
+        if stands.is_some_and(|server| server.epoch.number() == epoch.number()) && !state.closing {
             state.open = true;
         }
     }
@@ -184,17 +210,13 @@ impl Link {
     /// Closes the session, so that its nodes go now and not after its timeout.
     fn say_goodbye(&self, server: &Server, deadline: Instant) {
         let wire = &self.wire;
-        // On a connection that is stuck, another thread is stuck in writing to it.
-        let Some(writing) = wire.write_until(deadline) else {
-            return;
-        };
-        let left = deadline.saturating_duration_since(Instant::now());
-        let limited = server.stream.set_write_timeout(Some(left));
-        let farewell = frame::request(wire.state.lock().close_session(), frame::OP_CLOSE);
-        let sent = limited.and_then(|()| server.send(&writing, &farewell));
-        drop(writing);
         let mut state = wire.state.lock();
-        while sent.is_ok() && !state.session_closed && state.server.is_some() {
+        let farewell = frame::request(state.in_flight.close_session(), frame::OP_CLOSE);
+        state.queue(server, &farewell, Instant::now());
+        drop(state);
+        wire.flush(server);
+        let mut state = wire.state.lock();
+        while !state.session_closed && state.server.is_some() {
             if wire.changed.wait_until(&mut state, deadline).timed_out() {
                 break;
             }

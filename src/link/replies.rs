@@ -1,46 +1,54 @@
-//! From a server to the crate, for the life of one connection.
+//! From a server to those who asked, for the life of one connection.
 
 use std::io;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::dial::is_timeout;
 use super::frame::{self, FrameBuffer, Next, ReplyHeader};
-use super::wire::{Answered, Server, State, Wire};
+use super::in_flight::Answered;
+use super::voice::Said;
+use super::wire::{Server, State, Wire};
 
-/// Brings replies and watch events to the crate, pings the server, and watches for silence.
-/// Returns why the connection is of no use any more.
+/// Brings replies to the crate and to those who asked by themselves, watch events to the crate,
+/// pings the server, sends what its socket did not take at once, and watches for silence. Returns
+/// why the connection is of no use any more.
 pub(super) fn relay(wire: &Wire, server: &Server) -> String {
     let pace = Pace::of(server.epoch.timeout());
-    let limits = server
-        .stream
-        .set_read_timeout(Some(pace.tick))
-        .and_then(|()| server.stream.set_write_timeout(Some(pace.stuck)));
-    if let Err(error) = limits {
+    if let Err(error) = server.stream.limit(pace.tick, pace.stuck) {
         return format!("its time limits could not be set: {error}");
     }
     let mut buffer = FrameBuffer::new(frame::REPLY_HEADER_BYTES, frame::MAX_REPLY_BYTES);
     let mut out = Vec::new();
     let mut last_heard = Instant::now();
     loop {
-        match buffer.fill(&mut &server.stream) {
-            Ok(0) => return "closed by the server, or by us".into(),
-            Ok(_) => {
+        match next_bytes(wire, server, &mut buffer, pace.tick) {
+            Ok(Some(0)) => {
+                let by_us = if server.hung_up() { "the server" } else { "us" };
+                return format!("closed by {by_us}");
+            }
+            Ok(Some(_)) => {
                 last_heard = Instant::now();
                 if let Err(why) = deliver(wire, server, &mut buffer, &mut out) {
+                    server.cut();
                     return why;
                 }
             }
             // Looked at only when there was nothing to read: a process that was stopped for long
             // reads first what came meanwhile.
-            Err(error) if is_timeout(&error) => {
-                if last_heard.elapsed() > pace.patience {
-                    return format!("nothing was heard for {:?}", pace.patience);
-                }
+            Ok(None) if last_heard.elapsed() > pace.patience => {
+                server.cut();
+                return format!("nothing was heard for {:?}", pace.patience);
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(None) => {}
             Err(error) => return error.to_string(),
         }
+        if server.is_stuck(pace.stuck) {
+            server.cut();
+            return format!("it took nothing for {:?}", pace.stuck);
+        }
         if !server.epoch.lease().alive(Instant::now()) {
+            server.cut();
             return "the session's lease has run out".into();
         }
         wire.ping(server, pace.idle);
@@ -72,8 +80,42 @@ impl Pace {
     }
 }
 
-/// Sends on all that is in the buffer, in one write, also when it ends with the reason why the
-/// connection must end.
+/// Waits for one read, and sends meanwhile what the socket takes. `None`: nothing to read.
+fn next_bytes(
+    wire: &Wire,
+    server: &Server,
+    buffer: &mut FrameBuffer,
+    limit: Duration,
+) -> io::Result<Option<usize>> {
+    let to_write = server.full.load(Ordering::Acquire);
+    let read = server.stream.wait(limit, to_write).and_then(|ready| {
+        if ready.writable {
+            wire.flush(server);
+        }
+        if ready.readable {
+            buffer.fill(&mut &server.stream).map(Some)
+        } else {
+            Ok(None)
+        }
+    });
+    match read {
+        Err(error) if is_timeout(&error) || error.kind() == io::ErrorKind::Interrupted => Ok(None),
+        read => read,
+    }
+}
+
+/// What the frames in the buffer came to.
+#[derive(Default)]
+struct Delivered {
+    /// Who is told, and what.
+    said: Vec<Said>,
+    /// For the log, which is written without a lock.
+    too_long: usize,
+    unknown_events: usize,
+}
+
+/// Sends on all that is in the buffer, in one write to the crate, also when it ends with the reason
+/// why the connection must end.
 fn deliver(
     wire: &Wire,
     server: &Server,
@@ -81,13 +123,29 @@ fn deliver(
     out: &mut Vec<u8>,
 ) -> Result<(), String> {
     out.clear();
+    let mut delivered = Delivered::default();
     let mut state = wire.state.lock();
-    let result = take_frames(&mut state, server, buffer, out);
+    let mut result = take_frames(&mut state, server, buffer, out, &mut delivered);
     state.send_up(out);
     let session_closed = state.session_closed;
     drop(state);
     if session_closed {
         wire.changed.notify_all();
+    }
+    for said in delivered.said {
+        if let Err(why) = said.tell() {
+            result = result.and(Err(format!(
+                "the server sent a malformed reply ({})",
+                why.0
+            )));
+        }
+    }
+    if delivered.too_long > 0 {
+        let most = frame::MAX_REPLY_BYTES;
+        log::warn!("left out a reply of more than {most} bytes");
+    }
+    if delivered.unknown_events > 0 {
+        log::warn!("left out a watch event that the zookeeper crate does not know");
     }
     if out.capacity() > frame::MAX_REQUEST_BYTES {
         *out = Vec::new();
@@ -100,6 +158,7 @@ fn take_frames(
     server: &Server,
     buffer: &mut FrameBuffer,
     out: &mut Vec<u8>,
+    delivered: &mut Delivered,
 ) -> Result<(), String> {
     loop {
         match buffer.next() {
@@ -107,52 +166,61 @@ fn take_frames(
                 if frame::is_known_event(event.body()) {
                     out.extend_from_slice(event.bytes());
                 } else {
-                    log::warn!("left out a watch event that the zookeeper crate does not know");
+                    delivered.unknown_events += 1;
                 }
             }
             Next::Frame(mut reply) => {
                 let header = reply.reply_header();
-                if let Some(number) = note(state, server, header)? {
+                let number = note(state, server, header, reply.record(), delivered)?;
+                if let Some(number) = number {
                     reply.set_xid(number);
                     out.extend_from_slice(reply.bytes());
-                    state.take_due(out);
                 }
+                state.in_flight.take_due(out);
                 if is_end(header.err) {
                     return Err(format!("the server ended the session ({})", header.err));
                 }
             }
             Next::TooLong(reply) => {
-                if let Some(number) = note(state, server, reply.reply_header())? {
-                    let most = frame::MAX_REPLY_BYTES;
-                    log::warn!("left out a reply of more than {most} bytes");
+                delivered.too_long += 1;
+                let mut header = reply.reply_header();
+                header.err = frame::ERR_MARSHALLING;
+                if let Some(number) = note(state, server, header, &[], delivered)? {
                     out.extend(frame::reply(number, frame::ERR_MARSHALLING));
-                    state.take_due(out);
                 }
+                state.in_flight.take_due(out);
             }
             Next::Incomplete => return Ok(()),
-            Next::Malformed => {
-                log::warn!("the server sent something that is no reply");
-                return Err("the server sent something that is no reply".into());
-            }
+            Next::Malformed => return Err("the server sent something that is no reply".into()),
         }
     }
 }
 
 /// Takes note of a reply. Returns the number under which the crate waits for it, if it does.
-fn note(state: &mut State, server: &Server, header: ReplyHeader) -> Result<Option<i32>, String> {
-    state.last_zxid = state.last_zxid.max(header.zxid);
+fn note(
+    state: &mut State,
+    server: &Server,
+    header: ReplyHeader,
+    record: &[u8],
+    delivered: &mut Delivered,
+) -> Result<Option<i32>, String> {
     let (sent_at, number) = match header.xid {
         frame::XID_PING => (state.ping_answered(), None),
         frame::XID_AUTH => (None, None),
-        xid => match state.answered(xid) {
+        _ => match state.in_flight.answered(header, record) {
             Ok(Answered::Crate { number, sent_at }) => (Some(sent_at), Some(number)),
-            Ok(Answered::Close) => (None, None),
-            Err(_) => {
-                log::warn!("the server answered request {xid} out of turn");
-                return Err(format!("the server answered request {xid} out of turn"));
+            Ok(Answered::Own { sent_at, said }) => {
+                delivered.said.extend(said);
+                (Some(sent_at), None)
             }
+            Ok(Answered::Close) => {
+                state.session_closed = true;
+                (None, None)
+            }
+            Err(nonsense) => return Err(nonsense.0),
         },
     };
+    state.last_zxid = state.last_zxid.max(header.zxid);
     match sent_at {
         // No proof that the session stands.
         Some(_) if is_end(header.err) => {}

@@ -7,17 +7,17 @@ use std::time::Instant;
 
 use super::LinkEvent;
 use super::frame::{self, FrameBuffer, Next, RequestHeader};
-use super::wire::{State, Wire};
+use super::voice::Said;
+use super::wire::{Server, State, Wire, tell_lost};
 
 /// Relays the crate's requests until the crate is gone.
 pub(super) fn run(wire: &Arc<Wire>, mut loopback: TcpStream) {
     let mut buffer = FrameBuffer::new(frame::REQUEST_HEADER_BYTES, frame::MAX_REQUEST_BYTES);
-    let mut out = Vec::new();
     loop {
         match buffer.fill(&mut loopback) {
             Ok(0) => break,
             Ok(_) => {
-                if !relay(wire, &mut buffer, &mut out) {
+                if !relay(wire, &mut buffer) {
                     break;
                 }
             }
@@ -37,58 +37,98 @@ pub(super) fn run(wire: &Arc<Wire>, mut loopback: TcpStream) {
     }
 }
 
-/// Sends on all that is in the buffer, in one write. Returns whether the crate goes on.
-fn relay(wire: &Wire, buffer: &mut FrameBuffer, out: &mut Vec<u8>) -> bool {
-    out.clear();
-    let writing = wire.write();
-    let now = Instant::now();
+/// What the frames in the buffer came to.
+#[derive(Default)]
+struct Relayed {
+    /// The crate said good-bye, or nonsense.
+    over: bool,
+    /// Who is told that nothing more comes.
+    told: Vec<Said>,
+    /// For the log, which is written without a lock.
+    refused: usize,
+    nonsense: bool,
+    backlogged: bool,
+}
+
+/// Sends on all that is in the buffer, in one write. Returns whether the crate goes on. Never
+/// waits for the server: the crate drops requests when nobody reads its loopback stream.
+fn relay(wire: &Wire, buffer: &mut FrameBuffer) -> bool {
+    let mut relayed = Relayed::default();
     let mut state = wire.state.lock();
     let server = state.server.clone().filter(|_| state.open);
+    take_frames(&mut state, server.as_deref(), buffer, &mut relayed);
+    drop(state);
+    if let Some(server) = server {
+        if relayed.backlogged {
+            server.cut();
+        } else {
+            wire.flush(&server);
+        }
+    }
+    tell_lost(relayed.told);
+    if relayed.refused > 0 {
+        log::warn!(
+            "{} requests of more than {} bytes were not sent: the server would drop the connection",
+            relayed.refused,
+            frame::MAX_REQUEST_BYTES
+        );
+    }
+    if relayed.nonsense {
+        log::error!("the zookeeper crate sent something that is no request");
+    }
+    !relayed.over
+}
+
+fn take_frames(
+    state: &mut State,
+    server: Option<&Server>,
+    buffer: &mut FrameBuffer,
+    relayed: &mut Relayed,
+) {
+    let now = Instant::now();
     loop {
         match buffer.next() {
             Next::Frame(mut request) => {
                 let header = request.request_header();
-                match (header.opcode, &server) {
+                match (header.opcode, server) {
                     (frame::OP_CLOSE, _) => {
-                        state.answer_all_lost();
+                        relayed.told = state.answer_all_lost(false);
                         state.answer_locally(header, frame::OK);
-                        return false;
+                        relayed.over = true;
+                        return;
                     }
                     (frame::OP_PING, _) => state.answer_locally(header, frame::OK),
                     // Credentials are the link's own business.
                     (frame::OP_AUTH, _) => {
                         state.answer_locally(header, frame::ERR_UNIMPLEMENTED);
                     }
-                    (_, None) => state.answer_locally(header, frame::ERR_CONNECTION_LOSS),
-                    (_, Some(_)) => {
-                        request.set_xid(state.forward(header, now));
-                        out.extend_from_slice(request.bytes());
+                    (_, Some(server)) if state.has_room(request.bytes().len()).is_ok() => {
+                        let bytes = request.body().len();
+                        request.set_xid(state.in_flight.forward(header, bytes, now));
+                        state.queue(server, request.bytes(), now);
                     }
+                    // Nobody hears of a lost connection while it stands.
+                    (_, Some(_)) => {
+                        relayed.backlogged = true;
+                        lose(state, header);
+                    }
+                    (_, None) => lose(state, header),
                 }
             }
-            Next::TooLong(request) => refuse(&mut state, request.request_header()),
-            Next::Incomplete => break,
+            Next::TooLong(request) => {
+                relayed.refused += 1;
+                state.answer_locally(request.request_header(), frame::ERR_BAD_ARGUMENTS);
+            }
+            Next::Incomplete => return,
             Next::Malformed => {
-                log::error!("the zookeeper crate sent something that is no request");
-                return false;
+                relayed.nonsense = true;
+                relayed.over = true;
+                return;
             }
         }
     }
-    // Nobody who has to cut the connection waits for this write.
-    drop(state);
-    if let (Some(server), false) = (server, out.is_empty()) {
-        let _ = server.send(&writing, out);
-    }
-    if out.capacity() > frame::MAX_REQUEST_BYTES {
-        *out = Vec::new();
-    }
-    true
 }
 
-fn refuse(state: &mut State, header: RequestHeader) {
-    log::warn!(
-        "a request of more than {} bytes was not sent: the server would drop the connection",
-        frame::MAX_REQUEST_BYTES
-    );
-    state.answer_locally(header, frame::ERR_BAD_ARGUMENTS);
+fn lose(state: &mut State, header: RequestHeader) {
+    state.answer_locally(header, frame::ERR_CONNECTION_LOSS);
 }

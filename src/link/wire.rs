@@ -1,67 +1,92 @@
-//! Where the two directions meet: what is in flight, and who may answer it.
+//! Where the two directions meet: what is in flight, and what is still to be sent.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
-use std::net::{Shutdown, TcpStream};
+use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
 use super::frame::{self, RequestHeader};
+use super::in_flight::InFlight;
 use super::lease::Epoch;
+use super::stream::Stream;
+use super::voice::{NotSent, Said};
 use super::{LinkConfig, LinkEvent, LinkObserver};
+
+/// What is kept for a server that takes it slowly; twice of it while some is being sent.
+pub(super) const MOST_OUTGOING_BYTES: usize = 8 << 20;
 
 /// A connection to a server, after its handshake.
 pub(super) struct Server {
-    pub(super) stream: TcpStream,
+    pub(super) stream: Stream,
     pub(super) epoch: Arc<Epoch>,
+    /// Counts the connections of one link, from 1.
+    pub(super) connection: u64,
+    /// The right to send on it, and what is being sent.
+    writing: Mutex<Unsent>,
+    /// The socket took less than there was: `zklock-down` sends the rest when it takes more.
+    pub(super) full: AtomicBool,
+    /// We have ended it, and not the other side.
+    cut: AtomicBool,
+}
+
+/// Encoded bytes of which a part may have gone.
+#[derive(Default)]
+struct Unsent {
+    bytes: Vec<u8>,
+    sent: usize,
+    /// Since when the socket has taken nothing.
+    stuck_since: Option<Instant>,
 }
 
 impl Server {
+    pub(super) fn new(stream: Stream, epoch: Arc<Epoch>, connection: u64) -> Self {
+        Self {
+            stream,
+            epoch,
+            connection,
+            writing: Mutex::default(),
+            full: AtomicBool::new(false),
+            cut: AtomicBool::new(false),
+        }
+    }
+
     /// Ends reads and writes that are under way, on all threads.
     pub(super) fn cut(&self) {
-        // Fails only when the peer was faster.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        self.cut.store(true, Ordering::Release);
+        self.stream.cut();
     }
 
-    /// If this fails, what was to be sent counts as in flight: `zklock-down` answers for it when
-    /// it finds the connection cut.
-    pub(super) fn send(&self, _writing: &Writing<'_>, bytes: &[u8]) -> io::Result<()> {
-        (&self.stream).write_all(bytes).inspect_err(|error| {
-            log::debug!("to the server: {error}");
-            self.cut();
-        })
+    /// Whether the other side ended it.
+    pub(super) fn hung_up(&self) -> bool {
+        !self.cut.load(Ordering::Acquire)
+    }
+
+    /// Whether the socket has taken nothing for longer than `limit`, though there was something.
+    pub(super) fn is_stuck(&self, limit: Duration) -> bool {
+        // Whoever is sending at this moment is not stuck.
+        let unsent = self.writing.try_lock();
+        let since = unsent.and_then(|unsent| unsent.stuck_since);
+        since.is_some_and(|since| since.elapsed() > limit)
     }
 }
 
-/// The right to send to a server: held from giving a request its number until it is written, so
-/// that the server gets the requests in the order in which their replies are expected. Taken
-/// before [`Wire::state`], never under it: a write may be stuck until the connection is cut, and
-/// cutting takes `state`.
-pub(super) struct Writing<'a>(#[expect(dead_code, reason = "held, not read")] MutexGuard<'a, ()>);
-
-/// One request of the crate that has no answer yet.
-struct InFlight {
-    /// The number that its answer carries.
-    number: i32,
-    answer: Due,
-}
-
-enum Due {
-    /// The server's, to the request that we gave this number.
-    Server { xid: i32, sent_at: Instant },
-    /// Ours, when it is its turn.
-    Local { err: i32 },
-    /// Nobody's: our own request to close the session.
-    Close { xid: i32 },
+/// What sending came to.
+enum Sent {
+    All,
+    /// The socket takes no more now.
+    Full,
+    /// The connection is broken.
+    Broken,
 }
 
 /// Shared by `zklock-up`, `zklock-down` and the session's threads.
 pub(super) struct Wire {
     pub(super) config: LinkConfig,
     observer: Arc<dyn LinkObserver>,
-    writing: Mutex<()>,
     pub(super) state: Mutex<State>,
     /// Something changed that a thread of the link waits for: closing, an abandoned session, the
     /// last reply, a thread's end.
@@ -76,8 +101,9 @@ pub(super) struct State {
     pub(super) server: Option<Arc<Server>>,
     /// The session lets traffic through on `server`.
     pub(super) open: bool,
-    in_flight: VecDeque<InFlight>,
-    last_xid: i32,
+    pub(super) in_flight: InFlight,
+    /// For `server`, encoded, in the order of their numbers.
+    outgoing: Vec<u8>,
     /// The last change of the data that the session has seen.
     pub(super) last_zxid: i64,
     /// When each unanswered ping of ours was sent.
@@ -90,25 +116,11 @@ pub(super) struct State {
     pub(super) threads: usize,
 }
 
-/// What a reply of the server answers.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Answered {
-    /// A request of the crate, which was sent at `sent_at` and is answered under `number`.
-    Crate { number: i32, sent_at: Instant },
-    /// Our request to close the session.
-    Close,
-}
-
-/// A reply that has no request.
-#[derive(Debug)]
-pub(super) struct OutOfOrder;
-
 impl Wire {
     pub(super) fn new(config: LinkConfig, observer: Arc<dyn LinkObserver>) -> Arc<Self> {
         Arc::new(Self {
             config,
             observer,
-            writing: Mutex::new(()),
             state: Mutex::new(State::new()),
             changed: Condvar::new(),
         })
@@ -130,42 +142,101 @@ impl Wire {
         }
     }
 
-    pub(super) fn write(&self) -> Writing<'_> {
-        Writing(self.writing.lock())
+    /// Sends what is outgoing, as far as the socket takes it. Never waits: one thread sends for
+    /// all, and what does not go now is sent by `zklock-down`.
+    pub(super) fn flush(&self, server: &Server) {
+        loop {
+            let Some(mut unsent) = server.writing.try_lock() else {
+                return;
+            };
+            let sent = self.send_outgoing(server, &mut unsent);
+            drop(unsent);
+            if !matches!(sent, Sent::All) {
+                return;
+            }
+            // Another thread may have added to it after this one had found nothing more, and have
+            // gone away because this one still had the right to send.
+            if self.state.lock().outgoing_to(server).is_none() {
+                return;
+            }
+        }
     }
 
-    /// `None` when another thread is writing until `deadline`.
-    pub(super) fn write_until(&self, deadline: Instant) -> Option<Writing<'_>> {
-        self.writing.try_lock_until(deadline).map(Writing)
+    fn send_outgoing(&self, server: &Server, unsent: &mut Unsent) -> Sent {
+        loop {
+            if unsent.sent == unsent.bytes.len() && !self.take_outgoing(server, unsent) {
+                server.full.store(false, Ordering::Release);
+                return Sent::All;
+            }
+            match server.stream.send(&unsent.bytes[unsent.sent..]) {
+                Ok(sent) => {
+                    unsent.sent += sent;
+                    unsent.stuck_since = None;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    unsent.stuck_since.get_or_insert_with(Instant::now);
+                    if !server.full.swap(true, Ordering::AcqRel) {
+                        server.stream.rouse();
+                    }
+                    return Sent::Full;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    log::debug!("to the server: {error}");
+                    server.stream.cut();
+                    return Sent::Broken;
+                }
+            }
+        }
     }
 
-    /// Sends a ping if nothing was sent for `idle`, and nobody is sending.
+    /// Returns whether there is more to send.
+    fn take_outgoing(&self, server: &Server, unsent: &mut Unsent) -> bool {
+        unsent.sent = 0;
+        unsent.bytes.clear();
+        if unsent.bytes.capacity() > frame::MAX_REQUEST_BYTES {
+            unsent.bytes = Vec::new();
+        }
+        match self.state.lock().outgoing_to(server) {
+            Some(outgoing) => {
+                std::mem::swap(outgoing, &mut unsent.bytes);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Sends a ping if nothing was sent for `idle`.
     pub(super) fn ping(&self, server: &Server, idle: Duration) {
-        if self.state.lock().last_sent.elapsed() < idle {
+        let mut state = self.state.lock();
+        // What is to be sent already does for a ping.
+        if state.last_sent.elapsed() < idle || server.full.load(Ordering::Acquire) {
             return;
         }
-        // This thread is the one that cuts a silent connection: it must not wait for one that is
-        // stuck in a write, and what that one sends does for a ping.
-        if let Some(writing) = self.writing.try_lock().map(Writing) {
-            self.state.lock().ping_sent(Instant::now());
-            let ping = frame::request(frame::XID_PING, frame::OP_PING);
-            // A failure is found by the next read.
-            let _ = server.send(&writing, &ping);
-        }
+        let now = Instant::now();
+        state.pings.push_back(now);
+        let ping = frame::request(frame::XID_PING, frame::OP_PING);
+        state.queue(server, &ping, now);
+        drop(state);
+        self.flush(server);
     }
 
     /// Ends a connection: nothing of it is in flight afterwards. The session hears of it last.
     pub(super) fn drop_connection(&self, server: &Server) {
+        let hung_up = server.hung_up();
         server.cut();
         let mut state = self.state.lock();
         state.server = None;
         state.open = false;
+        state.outgoing = Vec::new();
         state.pings.clear();
-        state.answer_all_lost();
+        let told = state.answer_all_lost(hung_up);
         drop(state);
         self.changed.notify_all();
+        tell_lost(told);
         self.tell(LinkEvent::Suspended {
             epoch: Arc::clone(&server.epoch),
+            connection: server.connection,
         });
     }
 
@@ -191,14 +262,22 @@ impl Wire {
     }
 }
 
+/// Tells those whose requests went down with a connection. A reply among what they had heard
+/// before may be malformed: the connection is gone already.
+pub(super) fn tell_lost(told: Vec<Said>) {
+    for said in told {
+        let _ = said.tell();
+    }
+}
+
 impl State {
     fn new() -> Self {
         Self {
             loopback: None,
             server: None,
             open: false,
-            in_flight: VecDeque::new(),
-            last_xid: 0,
+            in_flight: InFlight::default(),
+            outgoing: Vec::new(),
             last_zxid: 0,
             pings: VecDeque::new(),
             last_sent: Instant::now(),
@@ -214,46 +293,42 @@ impl State {
         self.last_sent = Instant::now();
     }
 
-    fn xid(&mut self) -> i32 {
-        self.last_xid = self.last_xid.checked_add(1).unwrap_or(1);
-        self.last_xid
+    /// Exactly this connection, if it stands and is open.
+    pub(super) fn open_server(&self, connection: u64) -> Option<Arc<Server>> {
+        let server = self.server.as_ref().filter(|_| self.open)?;
+        (server.connection == connection).then(|| Arc::clone(server))
     }
 
-    /// A request of the crate goes to the server: returns the number to send it with.
-    pub(super) fn forward(&mut self, header: RequestHeader, now: Instant) -> i32 {
-        let xid = self.xid();
+    /// Whether so much more can be kept for a server that does not take it at once.
+    pub(super) fn has_room(&self, bytes: usize) -> Result<(), NotSent> {
+        let bytes = self.outgoing.len() + bytes;
+        if bytes <= MOST_OUTGOING_BYTES {
+            return Ok(());
+        }
+        Err(NotSent::Backlogged {
+            bytes,
+            most: MOST_OUTGOING_BYTES,
+        })
+    }
+
+    /// To be sent on `server` with the next [`Wire::flush`], under the lock under which their
+    /// numbers were given.
+    pub(super) fn queue(&mut self, server: &Server, frames: &[u8], now: Instant) {
+        server.stream.encode(frames, &mut self.outgoing);
         self.last_sent = now;
-        self.in_flight.push_back(InFlight {
-            number: harmless(header),
-            answer: Due::Server { xid, sent_at: now },
-        });
-        xid
+    }
+
+    fn outgoing_to(&mut self, server: &Server) -> Option<&mut Vec<u8>> {
+        let standing = self.server.as_ref()?.connection == server.connection;
+        (standing && !self.outgoing.is_empty()).then_some(&mut self.outgoing)
     }
 
     /// A request of the crate is answered by us, when all before it are answered.
     pub(super) fn answer_locally(&mut self, header: RequestHeader, err: i32) {
-        self.in_flight.push_back(InFlight {
-            number: harmless(header),
-            answer: Due::Local { err },
-        });
+        self.in_flight.answer_locally(header, err);
         let mut out = Vec::new();
-        self.take_due(&mut out);
+        self.in_flight.take_due(&mut out);
         self.send_up(&out);
-    }
-
-    /// Our own last request: returns the number to send it with.
-    pub(super) fn close_session(&mut self) -> i32 {
-        let xid = self.xid();
-        self.in_flight.push_back(InFlight {
-            number: 0,
-            answer: Due::Close { xid },
-        });
-        xid
-    }
-
-    fn ping_sent(&mut self, now: Instant) {
-        self.last_sent = now;
-        self.pings.push_back(now);
     }
 
     /// The server has answered a ping: when that was sent.
@@ -261,51 +336,14 @@ impl State {
         self.pings.pop_front()
     }
 
-    /// The server's reply `xid` came. Servers answer in order.
-    pub(super) fn answered(&mut self, xid: i32) -> Result<Answered, OutOfOrder> {
-        let answered = match self.in_flight.front() {
-            Some(&InFlight {
-                number,
-                answer: Due::Server { xid: ours, sent_at },
-            }) if ours == xid => Answered::Crate { number, sent_at },
-            Some(InFlight {
-                answer: Due::Close { xid: ours },
-                ..
-            }) if *ours == xid => {
-                self.session_closed = true;
-                Answered::Close
-            }
-            // Whatever it is, it is answered with the rest when the connection is cut.
-            _ => return Err(OutOfOrder),
-        };
-        self.in_flight.pop_front();
-        Ok(answered)
-    }
-
-    /// Adds to `out` the answers of ours whose turn it is now.
-    pub(super) fn take_due(&mut self, out: &mut Vec<u8>) {
-        while let Some(&InFlight {
-            number,
-            answer: Due::Local { err },
-        }) = self.in_flight.front()
-        {
-            out.extend(frame::reply(number, err));
-            self.in_flight.pop_front();
-        }
-    }
-
-    /// The connection broke: what was in flight may have been done or not.
-    pub(super) fn answer_all_lost(&mut self) {
+    /// The connection broke: what was in flight may have been done or not. Returns who is to be
+    /// told of it, without the lock.
+    #[must_use]
+    pub(super) fn answer_all_lost(&mut self, hung_up: bool) -> Vec<Said> {
         let mut out = Vec::new();
-        for request in self.in_flight.drain(..) {
-            let err = match request.answer {
-                Due::Server { .. } => frame::ERR_CONNECTION_LOSS,
-                Due::Local { err } => err,
-                Due::Close { .. } => continue,
-            };
-            out.extend(frame::reply(request.number, err));
-        }
+        let told = self.in_flight.all_lost(hung_up, &mut out);
         self.send_up(&out);
+        told
     }
 
     /// It always reads, as its callers wait for nothing else; should it be gone, its end of the
@@ -314,15 +352,5 @@ impl State {
         if let (Some(loopback), false) = (&mut self.loopback, out.is_empty()) {
             let _ = loopback.write_all(out);
         }
-    }
-}
-
-/// The crate takes -1 for a watch event and -2 for the answer to its ping, and its own numbers wrap
-/// around to both after 2^32 requests; others it does not look at.
-fn harmless(header: RequestHeader) -> i32 {
-    if header.opcode == frame::OP_PING {
-        frame::XID_PING
-    } else {
-        header.xid & i32::MAX
     }
 }

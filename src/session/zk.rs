@@ -149,7 +149,7 @@ impl Keeper for ZkKeeper {
     }
 
     fn open(&self, epoch: &Epoch) {
-        self.link.open(epoch);
+        self.link.open_newest(epoch);
     }
 
     fn abandon(&self, epoch: &Epoch) {

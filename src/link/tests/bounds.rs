@@ -2,6 +2,15 @@
 
 use super::*;
 
+/// A request of half a mebibyte: a server that does not read takes few of them.
+fn large(xid: i32) -> Vec<u8> {
+    let length = 1 << 19;
+    let mut large = i32::try_from(length).expect("fits").to_be_bytes().to_vec();
+    large.extend(&frame::request(xid, 5)[4..]);
+    large.resize(4 + length, 0);
+    large
+}
+
 /// A port where nobody listens.
 fn dead() -> SocketAddr {
     FakeServer::start().address
@@ -56,7 +65,7 @@ fn connections_that_break_early_are_paced() {
 fn closing_ends_the_session_and_the_threads() {
     let server = FakeServer::start();
     let (bench, mut caller, mut served) = Setup::default().connected(&server);
-    caller.request(1, GET_DATA);
+    caller.request(1, DELETE);
     let (first, _) = served.request();
     std::thread::scope(|scope| {
         let closing = scope.spawn(|| bench.link.close(SOON));
@@ -70,7 +79,7 @@ fn closing_ends_the_session_and_the_threads() {
     served.assert_cut();
     assert_eq!(caller.reply(), (1, 0));
     // What the crate still says is answered, until it says good-bye.
-    caller.request(2, GET_DATA);
+    caller.request(2, DELETE);
     assert_eq!(caller.reply(), (2, frame::ERR_CONNECTION_LOSS));
     bench.link.close(SOON);
     caller.request(0, frame::OP_CLOSE);
@@ -109,15 +118,10 @@ fn closing_does_not_wait_for_a_silent_server() {
 fn closing_does_not_wait_for_a_stuck_write() {
     let server = FakeServer::start();
     let (bench, caller, _served) = Setup::default().connected(&server);
-    let length = 1 << 19;
-    let mut large = i32::try_from(length).expect("fits").to_be_bytes().to_vec();
-    large.extend(&frame::request(1, 5)[4..]);
-    large.resize(4 + length, 0);
     let Caller(Frames(mut loopback)) = caller;
-    loopback
-        .set_write_timeout(Some(Duration::from_millis(200)))
-        .expect("a socket");
-    while loopback.write_all(&large).is_ok() {}
+    for xid in 0..14 {
+        loopback.write_all(&large(xid)).expect("taken");
+    }
     let begun = Instant::now();
     bench.link.close(Duration::from_millis(100));
     drop(loopback);

@@ -6,9 +6,9 @@ use super::*;
 fn everything_in_flight_is_answered_before_the_break_is_told() {
     let server = FakeServer::start();
     let (bench, mut caller, mut served) = Setup::default().connected(&server);
-    caller.request(1, GET_DATA);
+    caller.request(1, DELETE);
     caller.request(-2, frame::OP_PING);
-    caller.request(2, GET_DATA);
+    caller.request(2, DELETE);
     for _ in 0..2 {
         served.request();
     }
@@ -20,7 +20,7 @@ fn everything_in_flight_is_answered_before_the_break_is_told() {
     assert_eq!(caller.reply(), (-2, 0));
     assert_eq!(caller.reply(), (2, frame::ERR_CONNECTION_LOSS));
     caller.0.0.set_nonblocking(false).expect("a socket");
-    caller.request(3, GET_DATA);
+    caller.request(3, DELETE);
     assert_eq!(caller.reply(), (3, frame::ERR_CONNECTION_LOSS));
 }
 
@@ -29,7 +29,7 @@ fn the_session_goes_on_with_another_connection() {
     let server = FakeServer::start();
     let (bench, mut caller, mut served) = Setup::default().connected(&server);
     for zxid in [40, 42, 41] {
-        caller.request(1, GET_DATA);
+        caller.request(1, DELETE);
         let (xid, _) = served.request();
         served.reply_with(xid, zxid, b"");
         assert_eq!(caller.reply(), (1, 0));
@@ -46,10 +46,10 @@ fn the_session_goes_on_with_another_connection() {
     let (again, resumed) = bench.connected();
     assert!(resumed && Arc::ptr_eq(&epoch, &again));
     // Closed until it is opened again.
-    caller.request(2, GET_DATA);
+    caller.request(2, DELETE);
     assert_eq!(caller.reply(), (2, frame::ERR_CONNECTION_LOSS));
-    bench.link.open(&again);
-    caller.request(3, GET_DATA);
+    bench.link.open_newest(&again);
+    caller.request(3, DELETE);
     let (xid, _) = served.request();
     served.reply(xid, 0);
     assert_eq!(caller.reply(), (3, 0));
@@ -100,7 +100,7 @@ fn a_server_that_is_silent_is_given_up_in_time() {
     let (bench, mut caller, mut served) = setup.connected(&server);
     let begun = Instant::now();
     // The link pings; this server does not answer.
-    caller.request(1, GET_DATA);
+    caller.request(1, DELETE);
     served.request();
     assert_eq!(served.request(), (frame::XID_PING, frame::OP_PING));
     assert_eq!(caller.reply(), (1, frame::ERR_CONNECTION_LOSS));
@@ -145,8 +145,8 @@ fn nonsense_breaks_the_connection() {
     for bytes in nonsense {
         let server = FakeServer::start();
         let (bench, mut caller, mut served) = Setup::default().connected(&server);
-        caller.request(1, GET_DATA);
-        caller.request(2, GET_DATA);
+        caller.request(1, DELETE);
+        caller.request(2, DELETE);
         for _ in 0..2 {
             served.request();
         }

@@ -9,6 +9,7 @@ mod breaks;
 mod relaying;
 mod sessions;
 mod through_the_crate;
+mod voice;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -24,7 +25,8 @@ use super::{AuthInfo, Backoff, Epoch, Gate, HostPort, Link, LinkConfig, LinkEven
 const SOON: Duration = Duration::from_secs(10);
 /// A session timeout that plays no role.
 const LONG: Duration = Duration::from_secs(60);
-const GET_DATA: i32 = 4;
+/// A request whose reply has no record.
+const DELETE: i32 = 2;
 
 /// Hears nothing.
 pub(super) struct Deaf;
@@ -115,7 +117,7 @@ impl Setup {
         let (served, _) = server.grant(7, timeout);
         let (epoch, resumed) = bench.connected();
         assert!(!resumed);
-        bench.link.open(&epoch);
+        bench.link.open_newest(&epoch);
         (bench, caller, served)
     }
 }
@@ -133,14 +135,25 @@ impl Bench {
 
     fn connected(&self) -> (Arc<Epoch>, bool) {
         match self.event() {
-            LinkEvent::Connected { epoch, resumed } => (epoch, resumed),
+            LinkEvent::Connected { epoch, resumed, .. } => (epoch, resumed),
+            other => panic!("connected expected, got {other:?}"),
+        }
+    }
+
+    /// The number of the next connection, which is opened.
+    fn opened(&self) -> u64 {
+        match self.event() {
+            LinkEvent::Connected { connection, .. } => {
+                self.link.open(connection);
+                connection
+            }
             other => panic!("connected expected, got {other:?}"),
         }
     }
 
     fn suspended(&self) -> Arc<Epoch> {
         match self.event() {
-            LinkEvent::Suspended { epoch } => epoch,
+            LinkEvent::Suspended { epoch, .. } => epoch,
             other => panic!("suspended expected, got {other:?}"),
         }
     }

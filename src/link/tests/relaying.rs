@@ -8,10 +8,10 @@ fn requests_and_replies_keep_their_order_and_numbers() {
     let (_bench, mut caller, mut served) = Setup::default().connected(&server);
     // The crate's numbers wrap around to those that stand for events and pings.
     for xid in [5, i32::MAX, -1, -2] {
-        caller.request(xid, GET_DATA);
+        caller.request(xid, DELETE);
     }
     let ours: Vec<_> = (0..4).map(|_| served.request()).collect();
-    assert_eq!(ours, [(1, 4), (2, 4), (3, 4), (4, 4)]);
+    assert_eq!(ours, [(1, 2), (2, 2), (3, 2), (4, 2)]);
     for (xid, _) in ours {
         served.reply_with(xid, 10, b"data");
     }
@@ -28,7 +28,7 @@ fn frames_that_come_together_go_out_together() {
     let server = FakeServer::start();
     let (_bench, mut caller, mut served) = Setup::default().connected(&server);
     let many: Vec<u8> = (1..=1000)
-        .flat_map(|xid| frame::request(xid, GET_DATA))
+        .flat_map(|xid| frame::request(xid, DELETE))
         .collect();
     // In parts that end within frames.
     for part in many.chunks(1001) {
@@ -53,7 +53,7 @@ fn frames_that_come_together_go_out_together() {
 fn watch_events_pass_between_replies() {
     let server = FakeServer::start();
     let (_bench, mut caller, mut served) = Setup::default().connected(&server);
-    caller.request(1, GET_DATA);
+    caller.request(1, DELETE);
     let (xid, _) = served.request();
     let event = frame::watch_event(2, b"/a");
     let unknown = frame::watch_event(99, b"/a");
@@ -69,13 +69,13 @@ fn watch_events_pass_between_replies() {
 fn pings_and_credentials_of_the_crate_are_answered_here_when_it_is_their_turn() {
     let server = FakeServer::start();
     let (_bench, mut caller, mut served) = Setup::default().connected(&server);
-    caller.request(1, GET_DATA);
+    caller.request(1, DELETE);
     caller.request(-2, frame::OP_PING);
     caller.request(-4, frame::OP_AUTH);
-    caller.request(2, GET_DATA);
+    caller.request(2, DELETE);
     let (first, _) = served.request();
     let (second, opcode) = served.request();
-    assert_eq!(opcode, GET_DATA, "the others are not forwarded");
+    assert_eq!(opcode, DELETE, "the others are not forwarded");
     caller.0.assert_silent();
     served.reply(first, 0);
     assert_eq!(caller.reply(), (1, 0));
@@ -89,14 +89,14 @@ fn pings_and_credentials_of_the_crate_are_answered_here_when_it_is_their_turn() 
 fn nothing_passes_before_the_session_opens() {
     let server = FakeServer::start();
     let (bench, mut caller) = Setup::default().admitted(&[server.address]);
-    caller.request(1, GET_DATA);
+    caller.request(1, DELETE);
     assert_eq!(caller.reply(), (1, frame::ERR_CONNECTION_LOSS));
     let (mut served, _) = server.grant(7, LONG);
     let (epoch, _) = bench.connected();
-    caller.request(2, GET_DATA);
+    caller.request(2, DELETE);
     assert_eq!(caller.reply(), (2, frame::ERR_CONNECTION_LOSS));
-    bench.link.open(&epoch);
-    caller.request(3, GET_DATA);
+    bench.link.open_newest(&epoch);
+    caller.request(3, DELETE);
     let (xid, _) = served.request();
     served.reply(xid, 0);
     assert_eq!(caller.reply(), (3, 0));
@@ -112,7 +112,7 @@ fn a_request_that_is_too_long_is_refused_here() {
     long.extend(&frame::request(2, 5)[4..]);
     long.resize(4 + length, 0);
     let (most, last) = long.split_at(length);
-    caller.request(1, GET_DATA);
+    caller.request(1, DELETE);
     caller.0.send(most);
     let (xid, _) = served.request();
     served.reply(xid, 0);
@@ -135,7 +135,7 @@ fn a_reply_that_is_too_long_is_an_error_for_its_caller_alone() {
     let server = FakeServer::start();
     let (_bench, mut caller, mut served) = Setup::default().connected(&server);
     for xid in 1..=3 {
-        caller.request(xid, GET_DATA);
+        caller.request(xid, DELETE);
     }
     let ours: Vec<_> = (0..3).map(|_| served.request().0).collect();
     served.reply_with(ours[0], 1, &vec![0; 1 << 20]);

@@ -31,14 +31,14 @@ fn credentials_come_first_on_every_connection() {
         let wanted = frame::auth_request("digest", b"me:secret");
         assert_eq!(auth, wanted[4..]);
         // Nothing is told, and nothing passes, before they are accepted.
-        caller.request(1, GET_DATA);
+        caller.request(1, DELETE);
         assert_eq!(caller.reply(), (1, frame::ERR_CONNECTION_LOSS));
         assert!(bench.events.is_empty());
         served.reply(frame::XID_AUTH, 0);
         let (epoch, resumed) = bench.connected();
         assert_eq!(resumed, number > 1);
-        bench.link.open(&epoch);
-        caller.request(2, GET_DATA);
+        bench.link.open_newest(&epoch);
+        caller.request(2, DELETE);
         let (xid, _) = served.request();
         served.reply(xid, 0);
         assert_eq!(caller.reply(), (2, 0));
@@ -58,7 +58,7 @@ fn refused_credentials_are_told_and_not_tried_again() {
         LinkEvent::AuthFailed { scheme } => assert_eq!(scheme, "digest"),
         other => panic!("{other:?}"),
     }
-    caller.request(1, GET_DATA);
+    caller.request(1, DELETE);
     assert_eq!(caller.reply(), (1, frame::ERR_CONNECTION_LOSS));
     assert!(bench.events.is_empty());
     bench.link.close(SOON);
@@ -86,7 +86,7 @@ fn a_session_is_new_until_it_has_been_announced() {
 fn a_session_that_the_server_has_expired_is_followed_by_a_new_one() {
     let server = FakeServer::start();
     let (bench, mut caller, mut served) = Setup::default().connected(&server);
-    caller.request(1, GET_DATA);
+    caller.request(1, DELETE);
     let (xid, _) = served.request();
     served.reply_with(xid, 42, b"");
     assert_eq!(caller.reply(), (1, 0));
@@ -110,7 +110,7 @@ fn an_abandoned_session_is_closed_at_the_server_and_never_resumed() {
     let server = FakeServer::start();
     let (bench, mut caller, mut served) = Setup::default().connected(&server);
     let (_, epoch) = {
-        caller.request(1, GET_DATA);
+        caller.request(1, DELETE);
         served.request();
         let state = bench.link.wire.state.lock();
         let server = state.server.as_ref().expect("connected");
@@ -222,7 +222,7 @@ fn an_expired_session_renews_no_lease() {
         let epoch = Arc::clone(&state.server.as_ref().expect("connected").epoch);
         drop(state);
         let before = epoch.lease().deadline();
-        caller.request(1, GET_DATA);
+        caller.request(1, DELETE);
         let (xid, _) = served.request();
         served.reply(xid, err);
         assert_eq!(caller.reply(), (1, err));
@@ -243,7 +243,7 @@ fn a_sealed_lease_wins_over_a_connection_that_stands() {
     let state = bench.link.wire.state.lock();
     let epoch = Arc::clone(&state.server.as_ref().expect("connected").epoch);
     drop(state);
-    caller.request(1, GET_DATA);
+    caller.request(1, DELETE);
     let (xid, _) = served.request();
     epoch.lease().seal();
     served.reply(xid, 0);

@@ -4,6 +4,8 @@ use zookeeper::{WatchedEvent, ZkError, ZooKeeper};
 
 use super::*;
 
+const GET_DATA: i32 = 4;
+
 /// This path's data are too long to pass.
 const TOO_LONG: &[u8] = b"/too-long";
 /// These are long, and pass.
@@ -63,7 +65,7 @@ fn it_gets_all_its_answers_over_breaks_and_excesses() {
         assert_eq!(hello.session_id, if round == 0 { 0 } else { 7 });
         let (epoch, _) = bench.connected();
         assert_eq!(get("/a"), Err(ZkError::ConnectionLoss), "not open yet");
-        bench.link.open(&epoch);
+        bench.link.open_newest(&epoch);
         std::thread::scope(|scope| {
             let server = scope.spawn(move || play(served));
             assert_eq!(get("/a"), Ok(b"data".to_vec()));

@@ -1,0 +1,260 @@
+//! Requests of our own: who is answered, with what, in which order, and what is never sent.
+
+use super::super::codec::{CreateMode, NewNode, Reply, Request, ServerError, Stat};
+use super::super::voice::{Answer, Lost, NotSent, Slot};
+use super::*;
+
+/// A slot that keeps what it is told.
+struct Inbox(Sender<Vec<Answer>>);
+
+impl Slot for Inbox {
+    fn answered(&self, answers: Vec<Answer>) {
+        self.0.send(answers).expect("waited for");
+    }
+}
+
+fn inbox() -> (Arc<dyn Slot>, Receiver<Vec<Answer>>) {
+    let (sender, answers) = unbounded();
+    (Arc::new(Inbox(sender)), answers)
+}
+
+impl Bench {
+    /// Says it, and returns where the answers will be.
+    fn say(&self, connection: u64, requests: &[Request]) -> Receiver<Vec<Answer>> {
+        let (slot, answers) = inbox();
+        self.link.submit(connection, requests, slot).expect("open");
+        answers
+    }
+}
+
+/// A link that is connected and open, and the number of that connection.
+fn speaking(server: &FakeServer) -> (Bench, Gate, Served, u64) {
+    let (bench, gate) = Setup::default().start(&[server.address]);
+    let (served, _) = server.grant(7, LONG);
+    let connection = bench.opened();
+    (bench, gate, served, connection)
+}
+
+fn sync() -> Request {
+    Request::Sync { path: "/".into() }
+}
+
+fn delete(path: &str) -> Request {
+    Request::Delete {
+        path: path.into(),
+        version: None,
+    }
+}
+
+fn create(data: usize) -> Request {
+    Request::Create(NewNode {
+        path: "/a".into(),
+        data: vec![0; data],
+        acl: Arc::new([]),
+        mode: CreateMode::EphemeralSequential,
+    })
+}
+
+fn children() -> Request {
+    Request::GetChildren {
+        path: "/".into(),
+        watch: true,
+    }
+}
+
+fn text(text: &str) -> Vec<u8> {
+    let length = i32::try_from(text.len()).expect("short");
+    [&length.to_be_bytes(), text.as_bytes()].concat()
+}
+
+fn soon(answers: &Receiver<Vec<Answer>>) -> Vec<Answer> {
+    answers.recv_timeout(SOON).expect("an answer")
+}
+
+#[test]
+fn what_is_said_together_is_answered_together() {
+    let server = FakeServer::start();
+    let (bench, _gate, mut served, connection) = speaking(&server);
+    assert_eq!(connection, 1);
+    let answers = bench.say(connection, &[create(3), children(), delete("/b")]);
+    let asked: Vec<_> = (0..3).map(|_| served.request()).collect();
+    assert_eq!(asked, [(1, 1), (2, 8), (3, 2)]);
+    served.reply_with(1, 10, &text("/a0000000001"));
+    let list = [&2_i32.to_be_bytes()[..], &text("x"), &text("y")].concat();
+    served.reply_with(2, 10, &list);
+    assert!(answers.is_empty(), "not before the last has its answer");
+    served.reply(3, -101);
+    assert_eq!(
+        soon(&answers),
+        [
+            Answer::Done(Reply::Created("/a0000000001".into())),
+            Answer::Done(Reply::Children(vec!["x".into(), "y".into()])),
+            Answer::Refused(ServerError::NoNode),
+        ]
+    );
+}
+
+#[test]
+fn they_stand_in_one_order_with_those_of_the_crate() {
+    let server = FakeServer::start();
+    let (bench, gate, mut served, connection) = speaking(&server);
+    let mut caller = Caller::enter(gate);
+    let first = bench.say(connection, &[sync()]);
+    served.request();
+    caller.request(70, DELETE);
+    served.request();
+    caller.request(-2, frame::OP_PING);
+    let second = bench.say(connection, &[delete("/b")]);
+    served.request();
+    served.reply_with(1, 1, &text("/"));
+    served.reply(2, 0);
+    served.reply(3, 0);
+    assert_eq!(soon(&first), [Answer::Done(Reply::Synced)]);
+    assert_eq!(caller.reply(), (70, 0));
+    assert_eq!(caller.reply(), (-2, 0));
+    assert_eq!(soon(&second), [Answer::Done(Reply::Done)]);
+}
+
+/// A ping of the crate stands behind a request of ours: our reply lets it through.
+#[test]
+fn an_answer_of_ours_lets_the_next_of_the_crate_through() {
+    let server = FakeServer::start();
+    let (bench, gate, mut served, connection) = speaking(&server);
+    let mut caller = Caller::enter(gate);
+    let answers = bench.say(connection, &[sync()]);
+    served.request();
+    caller.request(-2, frame::OP_PING);
+    caller.0.assert_silent();
+    served.reply_with(1, 1, &text("/"));
+    assert_eq!(caller.reply(), (-2, 0));
+    assert_eq!(soon(&answers), [Answer::Done(Reply::Synced)]);
+}
+
+#[test]
+fn nothing_is_sent_on_another_connection_than_it_is_about() {
+    let server = FakeServer::start();
+    let (bench, _gate) = Setup::default().start(&[server.address]);
+    let refused = |connection| {
+        let (slot, answers) = inbox();
+        let sent = bench.link.submit(connection, &[sync()], slot);
+        assert_eq!(sent, Err(NotSent::NotOpen));
+        // The slot is gone, so nobody can call it.
+        assert!(answers.recv_timeout(SOON).is_err());
+    };
+    refused(1);
+    let (served, _) = server.grant(7, LONG);
+    let (_epoch, _) = bench.connected();
+    refused(1);
+    bench.link.open(2);
+    refused(1);
+    bench.link.open(1);
+    refused(2);
+    drop(served);
+    bench.suspended();
+    refused(1);
+    let (mut served, _) = server.grant(7, LONG);
+    assert_eq!(bench.opened(), 2);
+    refused(1);
+    bench.say(2, &[sync()]);
+    assert_eq!(served.request().1, 9);
+    bench.link.close(Duration::ZERO);
+    refused(2);
+}
+
+#[test]
+fn a_break_answers_them_all_before_it_is_told() {
+    let server = FakeServer::start();
+    let (bench, _gate, mut served, connection) = speaking(&server);
+    let one = bench.say(connection, &[sync(), delete("/b"), sync()]);
+    let other = bench.say(connection, &[sync()]);
+    for _ in 0..4 {
+        served.request();
+    }
+    served.reply_with(1, 1, &text("/"));
+    drop(served);
+    bench.suspended();
+    let lost = |bytes| Answer::Lost(Lost { bytes, breaks: 1 });
+    let told = one.try_recv().expect("told already");
+    assert_eq!(told, [Answer::Done(Reply::Synced), lost(18), lost(13)]);
+    assert_eq!(other.try_recv(), Ok(vec![lost(13)]));
+}
+
+#[test]
+fn a_reply_of_another_kind_breaks_the_connection() {
+    let stat = vec![0; 68];
+    let lies: [(Request, Vec<u8>); 5] = [
+        (sync(), Vec::new()),
+        (delete("/b"), text("/b")),
+        (children(), i32::MAX.to_be_bytes().to_vec()),
+        (children(), (-1_i32).to_be_bytes().to_vec()),
+        (create(0), [text("/a"), stat].concat()),
+    ];
+    for (request, record) in lies {
+        let server = FakeServer::start();
+        let (bench, _gate, mut served, connection) = speaking(&server);
+        let lied_to = bench.say(connection, &[request]);
+        let behind = bench.say(connection, &[sync()]);
+        served.request();
+        served.request();
+        served.reply_with(1, 1, &record);
+        assert!(matches!(soon(&lied_to)[..], [Answer::Lost(_)]));
+        assert!(matches!(soon(&behind)[..], [Answer::Lost(_)]));
+        bench.suspended();
+        served.assert_cut();
+    }
+}
+
+#[test]
+fn a_request_that_no_server_takes_is_not_sent() {
+    let server = FakeServer::start();
+    let (bench, _gate, mut served, connection) = speaking(&server);
+    let (slot, answers) = inbox();
+    let most = frame::MAX_REQUEST_BYTES;
+    let around = 8 + 6 + 4 + 4 + 4;
+    let too_large = [sync(), create(most - around + 1)];
+    let sent = bench.link.submit(connection, &too_large, slot);
+    let bytes = most + 1;
+    assert_eq!(sent, Err(NotSent::TooLarge { bytes, most }));
+    assert!(answers.recv_timeout(SOON).is_err());
+    let _answers = bench.say(connection, &[create(most - around)]);
+    let body = served.0.receive().expect("the longest goes");
+    assert_eq!((int(&body, 0), body.len()), (1, most));
+}
+
+#[test]
+fn a_stat_says_what_it_says() {
+    let server = FakeServer::start();
+    let (bench, _gate, mut served, connection) = speaking(&server);
+    let answers = bench.say(
+        connection,
+        &[Request::Exists {
+            path: "/a".into(),
+            watch: false,
+        }],
+    );
+    served.request();
+    let mut stat = Vec::new();
+    for long in [1_i64, 2, 3, 4] {
+        stat.extend(long.to_be_bytes());
+    }
+    for int in [5_i32, 6, 7] {
+        stat.extend(int.to_be_bytes());
+    }
+    stat.extend(8_i64.to_be_bytes());
+    for int in [9_i32, 10] {
+        stat.extend(int.to_be_bytes());
+    }
+    stat.extend(11_i64.to_be_bytes());
+    served.reply_with(1, 1, &stat);
+    let wanted = Stat {
+        czxid: 1,
+        mzxid: 2,
+        version: 5,
+        cversion: 6,
+        ephemeral_owner: 8,
+        data_length: 9,
+        num_children: 10,
+        pzxid: 11,
+    };
+    assert_eq!(soon(&answers), [Answer::Done(Reply::Stat(wanted))]);
+}

@@ -1,0 +1,172 @@
+//! Requests of our own, on the same connection as the crate's.
+//!
+//! They stand in the same queue of what is in flight, so their replies come in the same order, and
+//! a break of the connection answers them like all others. What the crate has no words for becomes
+//! possible: several requests in one write, transactions, a bound on the wait. The caller hands
+//! over a [`Slot`] and waits on it by itself, with its own deadline, and may leave.
+//!
+//! An answer here can overtake a watch event that the server sent before it: the event still goes
+//! by the crate and its own thread. Whoever leans on their order must not.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::Link;
+use super::codec::{Expected, Malformed, Reply, Request, ServerError, TooLarge};
+use super::frame;
+
+/// Hears the answers to what was submitted, once and all together.
+pub(crate) trait Slot: Send + Sync {
+    /// One answer for each request, in their order. Called on a thread of the link, with none of
+    /// its locks held: may only signal.
+    fn answered(&self, answers: Vec<Answer>);
+}
+
+/// What became of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "the session takes it up")]
+pub(crate) enum Answer {
+    Done(Reply),
+    /// The server refused.
+    Refused(ServerError),
+    /// The connection broke before the answer came: it may have been done or not.
+    Lost(Lost),
+}
+
+/// A request that went unanswered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(dead_code, reason = "the session takes it up")]
+pub(crate) struct Lost {
+    /// The length of the request.
+    pub(crate) bytes: usize,
+    /// How often, up to now, a server has hung up while a request of this kind and length was in
+    /// flight, and none was answered in between. From three on, the request itself is the likely
+    /// cause: it is too long for the servers (their `jute.maxbuffer`), or they do not know it, and
+    /// to repeat it is to break the connection again, under everybody.
+    pub(crate) breaks: u32,
+}
+
+/// Why nothing was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NotSent {
+    /// That connection does not stand, or is not open.
+    NotOpen,
+    /// A request is longer than any server takes.
+    TooLarge { bytes: usize, most: usize },
+    /// The server takes bytes more slowly than they are said.
+    Backlogged { bytes: usize, most: usize },
+}
+
+impl fmt::Display for NotSent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotOpen => f.write_str("the connection is gone"),
+            Self::TooLarge { bytes, most } => {
+                write!(f, "a request of {bytes} bytes; a server takes {most}")
+            }
+            Self::Backlogged { bytes, most } => write!(
+                f,
+                "{bytes} bytes more than the server has taken are to be sent; {most} are kept"
+            ),
+        }
+    }
+}
+
+impl Link {
+    /// Says `requests` on exactly this connection, in one write, and returns before they are
+    /// answered: never blocks, but for the lock of the link. If they are not sent, the slot is
+    /// never called; if they are, it is called once, perhaps before this returns.
+    #[allow(dead_code, reason = "the session takes it up")]
+    pub(crate) fn submit(
+        &self,
+        connection: u64,
+        requests: &[Request],
+        slot: Arc<dyn Slot>,
+    ) -> Result<(), NotSent> {
+        let mut frames = Vec::new();
+        let mut parts = Vec::with_capacity(requests.len());
+        for request in requests {
+            let start = frames.len();
+            let shape = request.encode(&mut frames, frame::MAX_REQUEST_BYTES)?;
+            parts.push((start, shape, request.expected()));
+        }
+        if parts.is_empty() {
+            slot.answered(Vec::new());
+            return Ok(());
+        }
+        let mut state = self.wire.state.lock();
+        let server = state.open_server(connection).ok_or(NotSent::NotOpen)?;
+        state.has_room(frames.len())?;
+        let now = Instant::now();
+        let mut slot = Some(slot);
+        let last = parts.len() - 1;
+        for (index, (start, shape, expected)) in parts.into_iter().enumerate() {
+            let told = if index == last { slot.take() } else { None };
+            let xid = state.in_flight.say(shape, expected, told, now);
+            frame::set_xid(&mut frames[start..], xid);
+        }
+        state.queue(&server, &frames, now);
+        drop(state);
+        self.wire.flush(&server);
+        Ok(())
+    }
+}
+
+impl From<TooLarge> for NotSent {
+    fn from(TooLarge { bytes }: TooLarge) -> Self {
+        Self::TooLarge {
+            bytes,
+            most: frame::MAX_REQUEST_BYTES,
+        }
+    }
+}
+
+/// What came for one request, not yet looked at.
+pub(super) enum Heard {
+    Reply {
+        expected: Expected,
+        err: i32,
+        record: Vec<u8>,
+        bytes: usize,
+    },
+    /// And nothing will.
+    Nothing { bytes: usize, breaks: u32 },
+}
+
+/// All that was said together has been answered.
+pub(super) struct Said {
+    slot: Arc<dyn Slot>,
+    heard: Vec<Heard>,
+}
+
+impl Said {
+    pub(super) fn new(slot: Arc<dyn Slot>, heard: Vec<Heard>) -> Self {
+        Self { slot, heard }
+    }
+
+    /// Tells the one who asked. To be called without locks. An error: a reply was none, and its
+    /// connection must end.
+    pub(super) fn tell(self) -> Result<(), Malformed> {
+        let mut malformed = None;
+        let answers = self.heard.into_iter().map(|heard| match heard {
+            Heard::Nothing { bytes, breaks } => Answer::Lost(Lost { bytes, breaks }),
+            Heard::Reply {
+                expected,
+                err,
+                record,
+                bytes,
+            } => match expected.decode(err, &record) {
+                Ok(Ok(reply)) => Answer::Done(reply),
+                Ok(Err(error)) => Answer::Refused(error),
+                Err(why) => {
+                    malformed.get_or_insert(why);
+                    Answer::Lost(Lost { bytes, breaks: 0 })
+                }
+            },
+        });
+        let answers = answers.collect();
+        self.slot.answered(answers);
+        malformed.map_or(Ok(()), Err)
+    }
+}
