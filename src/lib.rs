@@ -69,10 +69,11 @@ pub use recipe::{
     SemaphoreBuilder, SemaphoreMutex, SemaphoreMutexBuilder, SemaphoreMutexGuard, SharedCount,
     SimpleMutex, SimpleMutexBuilder, SimpleMutexGuard, WriteSide,
 };
+pub use session::LossReason;
 pub use session::acl::{Acl, Permissions};
 pub use session::connection::{ConnectionEvent, ConnectionState};
 pub use session::retry::RetryPolicy;
-pub use tenure::{LockState, LossReason};
+pub use tenure::LockState;
 pub use wait::bound::AcquireOptions;
 pub use wait::cancel::CancelToken;
 pub use wait::position::QueuePosition;

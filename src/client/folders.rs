@@ -8,93 +8,82 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::session::keeper::{KeeperError, Reply, Request};
-use crate::session::{CallError, Session, Step};
+use crate::session::backend::Refusal;
+use crate::session::{CallError, Contact, Session, Step};
 
 /// Removes one folder. Returns whether it was unused.
 pub(crate) fn remove_if_unused(session: &Arc<Session>, path: &str) -> Result<bool> {
-    session.fork().refuse_child()?;
-    remove(session, path).map_err(|error| error.finally(session.target(), path))
+    by_one_contact(session, path, |contact| remove(contact, path))
 }
 
 /// Removes the unused ones among the children of `root`. Returns how many.
 pub(crate) fn remove_unused_in(session: &Arc<Session>, root: &str) -> Result<usize> {
-    session.fork().refuse_child()?;
-    let remove_all = || {
+    by_one_contact(session, root, |contact| {
         let mut removed = 0;
-        for path in children(session, root)? {
-            removed += usize::from(remove(session, &path)?);
+        for path in children(contact, root)? {
+            removed += usize::from(remove(contact, &path)?);
         }
         Ok(removed)
-    };
-    remove_all().map_err(|error: CallError| error.finally(session.target(), root))
+    })
 }
 
 /// Removes the unused ones in the whole tree below `root`, from the leaves up. Returns how many.
 pub(crate) fn remove_unused_below(session: &Arc<Session>, root: &str) -> Result<usize> {
-    session.fork().refuse_child()?;
-    let remove_all = || {
+    by_one_contact(session, root, |contact| {
         // Depth first; a folder is looked at again after all that was in it.
         let mut removed = 0;
-        let mut to_visit: Vec<_> = children(session, root)?
-            .into_iter()
-            .map(|path| (path, false))
-            .collect();
+        let first = children(contact, root)?;
+        let mut to_visit: Vec<_> = first.into_iter().map(|path| (path, false)).collect();
         while let Some((path, visited)) = to_visit.pop() {
-            if !visited {
-                let inner = children(session, &path)?;
+            if visited {
+                removed += usize::from(remove(contact, &path)?);
+            } else {
+                let inner = children(contact, &path)?;
                 to_visit.push((path, true));
                 to_visit.extend(inner.into_iter().map(|path| (path, false)));
-            } else {
-                removed += usize::from(remove(session, &path)?);
             }
         }
         Ok(removed)
-    };
-    remove_all().map_err(|error: CallError| error.finally(session.target(), root))
+    })
 }
 
-fn children(session: &Arc<Session>, path: &str) -> Step<Vec<String>> {
-    let request = Request::Children {
-        path: path.to_owned(),
-        watch: false,
-    };
-    match session.call(&request) {
-        Ok((Reply::Children(names), _)) => Ok(names
+fn by_one_contact<T>(
+    session: &Arc<Session>,
+    path: &str,
+    work: impl FnOnce(&Contact<'_>) -> Step<T>,
+) -> Result<T> {
+    let done = session.side_contact().and_then(|contact| work(&contact));
+    done.map_err(|error| error.into_error(session.target(), path))
+}
+
+fn children(contact: &Contact<'_>, path: &str) -> Step<Vec<String>> {
+    match contact.children(path) {
+        Ok(names) => Ok(names
             .into_iter()
             .map(|name| format!("{}/{name}", path.trim_end_matches('/')))
             .collect()),
-        Ok(_) | Err(CallError::Refused(KeeperError::NoNode | KeeperError::NoAuth)) => {
-            Ok(Vec::new())
-        }
+        Err(CallError::Refused(Refusal::NoNode | Refusal::NoAuth)) => Ok(Vec::new()),
         Err(error) => Err(error),
     }
 }
 
-fn remove(session: &Arc<Session>, path: &str) -> Step<bool> {
-    let (Reply::Stat(Some(stat)), _) = session.call(&Request::stat(path))? else {
+fn remove(contact: &Contact<'_>, path: &str) -> Step<bool> {
+    let Some(stat) = contact.stat(path)? else {
         return Ok(false);
     };
     let was_a_folder = stat.child_changes > 0 && stat.ephemeral_owner == 0;
     if !was_a_folder || stat.children > 0 || stat.data_bytes > 0 {
         return Ok(false);
     }
-    let request = Request::Delete {
-        path: path.to_owned(),
-        // Not if somebody has put data into it since.
-        version: Some(stat.version),
-    };
-    match session.call(&request) {
-        Ok(_) => {
+    // Not if somebody has put data into it since.
+    match contact.delete(path, Some(stat.version)) {
+        Ok(()) => {
             log::debug!("{path}: removed an empty folder");
             Ok(true)
         }
         // Somebody came, somebody else removed it, or it is not ours to remove.
         Err(CallError::Refused(
-            KeeperError::NotEmpty
-            | KeeperError::NoNode
-            | KeeperError::BadVersion
-            | KeeperError::NoAuth,
+            Refusal::NotEmpty | Refusal::NoNode | Refusal::BadVersion | Refusal::NoAuth,
         )) => Ok(false),
         Err(error) => Err(error),
     }

@@ -11,10 +11,10 @@ use crossbeam_channel::Receiver;
 use crate::error::{Error, Result};
 use crate::link::{AuthInfo, Backoff, ConnectString, LinkConfig};
 use crate::session::acl::Acl;
+use crate::session::backend::{Refusal, Reply, Request};
 use crate::session::connection::{ConnectionEvent, ConnectionState};
-use crate::session::keeper::{KeeperError, Reply, Request};
 use crate::session::retry::RetryPolicy;
-use crate::session::zk::{ToSession, ZkKeeper};
+use crate::session::zk::{ToSession, ZkBackend};
 use crate::session::{CallError, Session, Waiter};
 use crate::wait::bound::{Bound, deadline_after};
 
@@ -271,8 +271,8 @@ impl ClientBuilder {
         let weak = Arc::downgrade(&session);
         let observer = Arc::new(ToSession(weak.clone()));
         let chroot = to.chroot.clone();
-        let keeper = ZkKeeper::connect(config, chroot, &self.acl, observer, weak)?;
-        session.attach(Box::new(keeper))?;
+        let backend = ZkBackend::connect(config, chroot, &self.acl, observer, weak)?;
+        session.attach(Box::new(backend))?;
         let bound = Bound::until(deadline_after(self.connect_timeout));
         let waiter = Waiter::new(&session, &bound);
         waiter.contact(0).map_err(|error| {
@@ -294,32 +294,32 @@ impl ClientBuilder {
 fn find_chroot(waiter: &Waiter<'_>, chroot: &str, create: bool, servers: &str) -> Result<()> {
     let mut failed_on = 0;
     loop {
-        failed_on = {
-            let contact = waiter.contact(failed_on)?;
-            let request = if create {
-                Request::MakeRoot
-            } else {
-                Request::stat("/")
-            };
-            match waiter.call(request) {
-                Ok((Reply::Stat(None), _)) => {
-                    return Err(Error::refused(format!(
-                        "{servers}: the chroot {chroot} does not exist; \
-                         create it, or build the client with create_chroot(true)"
-                    )));
-                }
-                Ok(_) => return Ok(()),
-                Err(CallError::NotSent(_) | CallError::Unknown(_)) => contact.connection,
-                Err(CallError::Left(error)) => return Err(error),
-                Err(CallError::Refused(KeeperError::NoAuth)) => {
-                    return Err(Error::no_auth().context(format!("{servers}: chroot {chroot}")));
-                }
-                Err(CallError::Refused(error)) => {
-                    let context = format!("{servers}: chroot {chroot}");
-                    return Err(Error::refused(context).source(error));
-                }
-            }
+        failed_on = waiter.contact(failed_on)?.number();
+        let request = if create {
+            Request::MakeRoot
+        } else {
+            Request::stat("/")
         };
+        // By the crate, which makes what is no part of an acquire.
+        let contact = waiter.session().side_contact();
+        match contact.and_then(|contact| contact.call(request)) {
+            Ok(Reply::Stat(None)) => {
+                return Err(Error::refused(format!(
+                    "{servers}: the chroot {chroot} does not exist; \
+                     create it, or build the client with create_chroot(true)"
+                )));
+            }
+            Ok(_) => return Ok(()),
+            Err(CallError::NotSent(_) | CallError::Unknown) => {}
+            Err(CallError::Left(error)) => return Err(error),
+            Err(CallError::Refused(Refusal::NoAuth)) => {
+                return Err(Error::no_auth().context(format!("{servers}: chroot {chroot}")));
+            }
+            Err(CallError::Refused(error)) => {
+                let context = format!("{servers}: chroot {chroot}");
+                return Err(Error::refused(context).source(error));
+            }
+        }
     }
 }
 

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use super::enter::make_node;
+use super::folder::make_node;
 use crate::error::Error;
-use crate::session::keeper::{KeeperError, Reply, Request};
-use crate::session::{CallError, Contact, Step};
+use crate::session::{CallError, Contact, Step, Watch, found};
 use crate::znode::path::LockPath;
 
 /// What the node says, and since which change.
@@ -14,37 +13,31 @@ pub(crate) struct Value {
     pub(crate) version: i32,
 }
 
-/// Reads the count, and makes it if it is missing. With `watch`, a watch is left on its data.
+/// Reads the count, and makes it if it is missing. A watch is left on its data.
 pub(crate) fn read(
+    contact: &Contact<'_>,
     path: &LockPath,
     initial: i32,
-    watch: bool,
-    mut call: impl FnMut(Request) -> Step<(Reply, Contact)>,
-) -> Step<(Value, Contact)> {
+    watch: Option<&Watch>,
+) -> Step<Value> {
     loop {
-        let request = Request::Data {
-            path: path.as_str().to_owned(),
-            watch,
+        let read = match watch {
+            Some(watch) => contact.watch_data(watch),
+            None => contact.data(path.as_str()),
         };
-        match call(request) {
-            Ok((Reply::Data(data, stat), contact)) => {
-                let Ok(bytes) = data.as_slice().try_into() else {
-                    let bytes = data.len();
-                    return Err(CallError::Left(Error::invalid(format!(
-                        "{path}: {bytes} bytes, where the 4 of a shared count were expected"
-                    ))));
-                };
-                let value = Value {
-                    number: i32::from_be_bytes(bytes),
-                    version: stat.version,
-                };
-                return Ok((value, contact));
-            }
-            Ok(_) => unreachable!("data is answered with data"),
-            Err(CallError::Refused(KeeperError::NoNode)) => {
-                make_node(path.as_str(), &Arc::from(initial.to_be_bytes()), &mut call)?;
-            }
-            Err(error) => return Err(error),
-        }
+        let Some((data, stat)) = found(read)? else {
+            make_node(contact, path.as_str(), &Arc::from(initial.to_be_bytes()))?;
+            continue;
+        };
+        let Ok(bytes) = data.as_slice().try_into() else {
+            let bytes = data.len();
+            return Err(CallError::Left(Error::invalid(format!(
+                "{path}: {bytes} bytes, where the 4 of a shared count were expected"
+            ))));
+        };
+        return Ok(Value {
+            number: i32::from_be_bytes(bytes),
+            version: stat.version,
+        });
     }
 }

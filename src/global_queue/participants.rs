@@ -2,12 +2,10 @@
 
 use std::sync::Arc;
 
-use super::Contest;
-use super::look::children_of;
-use super::sole::revocation_of;
+use super::folder::Folder;
 use crate::error::{Error, Result};
-use crate::session::CallError;
-use crate::session::keeper::{KeeperError, Reply, Request};
+use crate::session::backend::Refusal;
+use crate::session::{CallError, Contact, Step, found, id_of};
 use crate::tenure::REVOKE;
 use crate::znode::names::Class;
 use crate::znode::path::split;
@@ -22,116 +20,108 @@ pub(crate) struct Queued {
     pub(crate) holds: bool,
 }
 
-impl Contest {
-    /// The nodes in the queue, in order, with their data.
-    pub(crate) fn participants(&self) -> Result<Vec<Queued>> {
-        self.session.fork().refuse_child()?;
+/// The nodes in a folder, in order, with their data.
+pub(super) fn of(folder: &Folder) -> Result<Vec<Queued>> {
+    folder.look(|contact| {
+        let children = folder.list(contact)?.unwrap_or_default();
         let mut participants = Vec::new();
         let mut ahead = Vec::new();
-        for (path, class) in self.standing()? {
+        for contender in queue(folder.grammar(), &children) {
+            let (path, class) = (folder.child(contender.name), contender.class);
             let rule = Rule::of(class);
             let holds = !ahead.iter().any(|class| rule.is_blocked_by(*class));
-            let request = Request::Data {
-                path: path.clone(),
-                watch: false,
-            };
-            match self.session.call(&request) {
-                Ok((Reply::Data(data, _), _)) => {
-                    ahead.push(class);
-                    participants.push(Queued {
-                        path,
-                        data,
-                        class,
-                        holds,
-                    });
-                }
-                // It went since the list.
-                Ok(_) | Err(CallError::Refused(KeeperError::NoNode)) => {}
-                Err(error) => return Err(self.failure(error)),
+            // It may have gone since the list.
+            if let Some(queued) = read(contact, path, class, holds)? {
+                ahead.push(class);
+                participants.push(queued);
             }
         }
         Ok(participants)
-    }
+    })
+}
 
-    fn standing(&self) -> Result<Vec<(String, Class)>> {
-        let folder = self.folder.as_str();
-        if self.class == Class::Sole {
-            return Ok(vec![(folder.to_owned(), Class::Sole)]);
-        }
-        let request = Request::Children {
-            path: folder.to_owned(),
-            watch: false,
+/// The one node, if it stands.
+pub(super) fn of_single(node: &Folder) -> Result<Vec<Queued>> {
+    node.look(|contact| {
+        let path = node.path().as_str().to_owned();
+        let queued = read(contact, path, Class::Sole, true)?;
+        Ok(queued.into_iter().collect())
+    })
+}
+
+fn read(contact: &Contact<'_>, path: String, class: Class, holds: bool) -> Step<Option<Queued>> {
+    let read = found(contact.data(&path))?;
+    Ok(read.map(|(data, _)| Queued {
+        path,
+        data,
+        class,
+        holds,
+    }))
+}
+
+/// Asks for the lock back. Returns whether the node still stands.
+pub(super) fn revoke(folder: &Folder, path: &str) -> Result<bool> {
+    check_is_in(folder, path)?;
+    folder.look(|contact| done(contact.set(path, &Arc::from(REVOKE), None).map(drop)))
+}
+
+/// As [`revoke`], of the one node: the message, and the holder's id, by which the holder goes on
+/// knowing its own node.
+pub(super) fn revoke_single(node: &Folder, path: &str) -> Result<bool> {
+    check_is(node, path)?;
+    node.look(|contact| {
+        let Some((data, stat)) = found(contact.data(path))? else {
+            return Ok(false);
         };
-        let children = match self.session.call(&request) {
-            Ok((reply, _)) => children_of(reply),
-            Err(CallError::Refused(KeeperError::NoNode)) => return Ok(Vec::new()),
-            Err(error) => return Err(self.failure(error)),
-        };
-        let queued = queue(&self.grammar, &children);
-        Ok(queued
-            .iter()
-            .map(|contender| (self.folder.child(contender.name), contender.class))
-            .collect())
-    }
+        let message: Arc<[u8]> = [REVOKE, id_of(&data).unwrap_or_default()].concat().into();
+        done(contact.set(path, &message, Some(stat.version)).map(drop))
+    })
+}
 
-    /// Asks for the lock back. Returns whether the node still stands.
-    pub(crate) fn revoke(&self, path: &str) -> Result<bool> {
-        self.check_is_of_ours(path)?;
-        let mut data: Arc<[u8]> = Arc::from(REVOKE);
-        let mut version = None;
-        if self.class == Class::Sole {
-            self.session.fork().refuse_child()?;
-            let request = Request::Data {
-                path: path.to_owned(),
-                watch: false,
-            };
-            match self.session.call(&request) {
-                Ok((Reply::Data(found, stat), _)) => {
-                    data = revocation_of(&found);
-                    version = Some(stat.version);
-                }
-                Ok(_) | Err(CallError::Refused(KeeperError::NoNode)) => return Ok(false),
-                Err(error) => return Err(self.failure(error)),
-            }
-        }
-        self.tell(&Request::Set {
-            path: path.to_owned(),
-            data,
-            version,
-        })
-    }
+/// Deletes a contender's node. Returns whether it still stood.
+pub(super) fn break_lock(folder: &Folder, path: &str) -> Result<bool> {
+    check_is_in(folder, path)?;
+    delete(folder, path)
+}
 
-    /// Deletes a contender's node. Returns whether it still stood.
-    pub(crate) fn break_lock(&self, path: &str) -> Result<bool> {
-        self.check_is_of_ours(path)?;
-        log::warn!("{path}: breaking the lock");
-        self.tell(&Request::delete(path))
-    }
+/// As [`break_lock`], of the one node.
+pub(super) fn break_single(node: &Folder, path: &str) -> Result<bool> {
+    check_is(node, path)?;
+    delete(node, path)
+}
 
-    fn tell(&self, request: &Request) -> Result<bool> {
-        self.session.fork().refuse_child()?;
-        match self.session.call(request) {
-            Ok(_) => Ok(true),
-            // Another node of the same name, or the request of somebody else.
-            Err(CallError::Refused(KeeperError::NoNode | KeeperError::BadVersion)) => Ok(false),
-            Err(error) => Err(self.failure(error)),
-        }
-    }
+fn delete(folder: &Folder, path: &str) -> Result<bool> {
+    log::warn!("{path}: breaking the lock");
+    folder.look(|contact| done(contact.delete(path, None)))
+}
 
-    /// A participant of another lock is somebody's mistake.
-    fn check_is_of_ours(&self, path: &str) -> Result<()> {
-        let (folder, name) = split(path);
-        let ours = if self.class == Class::Sole {
-            path == self.folder.as_str()
-        } else {
-            folder == self.folder.as_str() && self.grammar.parse(name).is_some()
-        };
-        if ours {
-            return Ok(());
-        }
-        let lock = &self.folder;
-        Err(Error::invalid(format!(
-            "{path} is not a participant of {lock}"
-        )))
+/// Whether it was done. Refused, there is another node of the same name by now, or none, or the
+/// request of somebody else.
+fn done(step: Step<()>) -> Step<bool> {
+    match step {
+        Ok(()) => Ok(true),
+        Err(CallError::Refused(Refusal::NoNode | Refusal::BadVersion)) => Ok(false),
+        Err(error) => Err(error),
     }
+}
+
+/// A participant of another lock is somebody's mistake.
+fn check_is_in(folder: &Folder, path: &str) -> Result<()> {
+    let (of, name) = split(path);
+    let ours = of == folder.path().as_str() && folder.grammar().parse(name).is_some();
+    refuse_unless(ours, folder, path)
+}
+
+fn check_is(node: &Folder, path: &str) -> Result<()> {
+    refuse_unless(path == node.path().as_str(), node, path)
+}
+
+fn refuse_unless(ours: bool, folder: &Folder, path: &str) -> Result<()> {
+    if ours {
+        return Ok(());
+    }
+    let lock = folder.path();
+    Err(Error::invalid(format!(
+        "{path} is not a participant of {lock}"
+    )))
 }

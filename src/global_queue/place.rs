@@ -2,25 +2,27 @@
 
 use std::sync::Arc;
 
+use super::folder::Folder;
 use crate::link::Epoch;
-use crate::session::WatchGuard;
+use crate::session::backend::Refusal;
+use crate::session::{CallError, Contact, Orphan, Proof, Step, Watch};
 use crate::tenure::Tenure;
 use crate::wait::position::Reporter;
+use crate::znode::names::Class;
+use crate::znode::path::split;
 
 /// What one acquire asks for.
 pub(crate) struct Claim<'a> {
     /// What our nodes hold for others to read.
     pub(crate) data: Arc<[u8]>,
-    /// How many nodes; more than one for leases only.
+    /// How many nodes; more than one for permits only.
     pub(crate) count: usize,
     /// A win comes with news of others, if that costs nothing extra.
-    pub(crate) curious: bool,
+    pub(crate) wants_news: bool,
     /// Who wants to know how many are ahead.
     pub(crate) reporter: Option<&'a Reporter>,
     /// Is told the name of our node once it stands in the queue.
     pub(crate) entered: &'a dyn Fn(&str),
-    /// Is told when the folder was missing.
-    pub(crate) new_folder: &'a dyn Fn(),
 }
 
 impl Claim<'_> {
@@ -29,18 +31,29 @@ impl Claim<'_> {
         Self {
             data,
             count: 1,
-            curious: false,
+            wants_news: false,
             reporter: None,
             entered: &|_| {},
-            new_folder: &|| {},
+        }
+    }
+
+    pub(super) fn report(&self, contenders: usize) {
+        if let Some(reporter) = self.reporter {
+            reporter.report(0, contenders);
         }
     }
 }
 
 /// Where an acquire stands in the global queue. It outlives the thread that took it: when that
-/// thread gives up, the next local one goes on from here.
+/// thread gives up, the next local one goes on from here. Dropping it leaves the queue: our nodes
+/// go, now or as soon as ZooKeeper can be reached.
+pub(crate) struct Place {
+    folder: Arc<Folder>,
+    standing: Standing,
+}
+
 #[derive(Default)]
-pub(crate) enum Place {
+enum Standing {
     #[default]
     Nowhere,
     /// A create was sent and not answered.
@@ -58,49 +71,199 @@ pub(crate) enum Place {
 }
 
 /// By what we recognise what a lost create has made.
-pub(crate) enum Create {
+pub(super) enum Create {
     /// The child's name begins with it; it holds a fresh GUID.
-    Prefix(String),
+    Name(String),
     /// The node's data; it holds a fresh GUID.
     Data(Arc<[u8]>),
 }
 
-impl Place {
-    pub(super) fn epoch(&self) -> Option<&Arc<Epoch>> {
+impl Standing {
+    fn epoch(&self) -> Option<&Arc<Epoch>> {
         match self {
             Self::Nowhere => None,
             Self::Unsure { epoch, .. } | Self::Queued { epoch, .. } => Some(epoch),
         }
     }
+}
+
+impl Place {
+    pub(super) fn nowhere(folder: &Arc<Folder>) -> Self {
+        Self {
+            folder: Arc::clone(folder),
+            standing: Standing::Nowhere,
+        }
+    }
+
+    pub(crate) fn is_nowhere(&self) -> bool {
+        matches!(self.standing, Standing::Nowhere)
+    }
+
+    /// Leaves the queue.
+    pub(crate) fn withdraw(&mut self) {
+        let (nodes, epoch) = match std::mem::take(&mut self.standing) {
+            Standing::Nowhere => return,
+            Standing::Unsure {
+                create,
+                nodes,
+                epoch,
+            } => {
+                let path = self.folder.path().as_str().to_owned();
+                let orphan = match create {
+                    Create::Name(prefix) => Orphan::Created {
+                        folder: path,
+                        prefix,
+                    },
+                    Create::Data(data) => Orphan::Plain {
+                        path,
+                        proof: Proof::Data(data),
+                    },
+                };
+                self.folder.session().reap(orphan, &epoch);
+                (nodes, epoch)
+            }
+            Standing::Queued { nodes, epoch } => (nodes, epoch),
+        };
+        for path in nodes {
+            self.folder.session().reap(Orphan::Node { path }, &epoch);
+        }
+    }
+
+    /// There is nothing to withdraw: our nodes are a tenure's now, or gone for good.
+    pub(super) fn give_up(&mut self) {
+        self.standing = Standing::Nowhere;
+    }
+
+    /// Goes on in the session of `contact`. Nothing survives an epoch: the server removes our nodes
+    /// with the session.
+    pub(super) fn come_to(&mut self, contact: &Contact<'_>) {
+        let epoch = self.standing.epoch();
+        if epoch.is_some_and(|epoch| epoch.number() != contact.epoch().number()) {
+            log::debug!("{}: queueing again in a new session", self.folder.path());
+            self.give_up();
+        }
+    }
 
     /// The nodes of a place that was entered.
-    pub(super) fn queued(&self) -> (&[String], &Arc<Epoch>) {
-        match self {
-            Self::Queued { nodes, epoch } => (nodes, epoch),
+    pub(super) fn nodes(&self) -> &[String] {
+        match &self.standing {
+            Standing::Queued { nodes, .. } => nodes,
             _ => unreachable!("entered before"),
         }
     }
+
+    /// Somebody removed a node of ours that waits: all that is left of this place goes.
+    pub(super) fn removed(&mut self) {
+        self.withdraw();
+        let folder = self.folder.path();
+        log::warn!("{folder}: somebody removed our node; queueing again");
+    }
+
+    /// The folder was deleted, and our nodes before it.
+    pub(super) fn folder_gone(&mut self) {
+        self.give_up();
+        let folder = self.folder.path();
+        log::debug!("{folder}: the folder was deleted; queueing again");
+    }
+
+    /// Makes sure that as many nodes of ours as were asked for stand in the folder. Returns whether
+    /// the folder had to be made.
+    pub(super) fn enter(
+        &mut self,
+        contact: &Contact<'_>,
+        class: Class,
+        claim: &Claim<'_>,
+    ) -> Step<bool> {
+        self.come_to(contact);
+        self.make_sure(contact)?;
+        // A copy: the place goes on saying what there is, whatever fails below.
+        let mut nodes = match &self.standing {
+            Standing::Queued { nodes, .. } => nodes.clone(),
+            _ => Vec::with_capacity(claim.count),
+        };
+        let mut made_folder = false;
+        while nodes.len() < claim.count {
+            let name = self.folder.fresh_name(class);
+            match self.folder.create(contact, &name, &claim.data, class) {
+                Ok(path) => {
+                    log::debug!("{path}: queued");
+                    nodes.push(path);
+                    self.queued(nodes.clone(), contact);
+                }
+                Err(CallError::Refused(Refusal::NoNode)) => {
+                    // The nodes that were in it went before the folder could.
+                    nodes.clear();
+                    self.give_up();
+                    made_folder = true;
+                    self.folder.make(contact)?;
+                }
+                Err(CallError::Unknown) => {
+                    self.unsure(Create::Name(name), nodes, contact);
+                    return Err(CallError::Unknown);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        (claim.entered)(split(&nodes[0]).1);
+        Ok(made_folder)
+    }
+
+    fn queued(&mut self, nodes: Vec<String>, contact: &Contact<'_>) {
+        let epoch = Arc::clone(contact.epoch());
+        self.standing = Standing::Queued { nodes, epoch };
+    }
+
+    pub(super) fn unsure(&mut self, create: Create, nodes: Vec<String>, contact: &Contact<'_>) {
+        self.standing = Standing::Unsure {
+            create,
+            nodes,
+            epoch: Arc::clone(contact.epoch()),
+        };
+    }
+
+    /// What is known of a create whose answer was lost, or not yet confirmed.
+    pub(super) fn unsure_data(&self) -> Option<&Arc<[u8]>> {
+        match &self.standing {
+            Standing::Unsure {
+                create: Create::Data(data),
+                ..
+            } => Some(data),
+            _ => None,
+        }
+    }
+
+    /// Finds out what became of a create that was not answered.
+    fn make_sure(&mut self, contact: &Contact<'_>) -> Step<()> {
+        if let Standing::Unsure {
+            create: Create::Name(name),
+            nodes,
+            ..
+        } = &mut self.standing
+        {
+            let found = self.folder.find(contact, name)?;
+            let mut nodes = std::mem::take(nodes);
+            nodes.extend(found);
+            self.queued(nodes, contact);
+        }
+        Ok(())
+    }
 }
 
-/// The watches that an acquire has left. They outlive the step that left them: see
-/// [`WatchGuard::instead_of`].
-#[derive(Default)]
-pub(super) struct Watching {
-    /// On the folder, for its children.
-    pub(super) folder: Option<WatchGuard>,
-    /// On the node that is waited for.
-    pub(super) node: Option<WatchGuard>,
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.withdraw();
+    }
 }
 
 /// What is known about others who wait for what we hold.
 pub(crate) enum News {
     /// Nothing: nobody has looked, or something changed since. The watch has no further use, and
     /// goes when our node does.
-    Unknown(Option<WatchGuard>),
+    Unknown(Option<Watch>),
     /// When we looked nobody did, and the watch that was left with that look tells of any change.
-    Alone(WatchGuard),
+    Alone(Watch),
     /// Somebody waits.
-    Company(Option<WatchGuard>),
+    Company(Option<Watch>),
 }
 
 impl News {
@@ -116,4 +279,14 @@ impl News {
 pub(crate) struct Won {
     pub(crate) tenure: Arc<Tenure>,
     pub(crate) news: News,
+}
+
+impl Won {
+    /// Nobody has looked for others.
+    pub(super) fn without_news(tenure: Arc<Tenure>) -> Self {
+        Self {
+            tenure,
+            news: News::Unknown(None),
+        }
+    }
 }

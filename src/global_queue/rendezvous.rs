@@ -8,21 +8,26 @@
 
 use std::sync::Arc;
 
-use super::Contest;
-use super::enter::make_node;
-use super::place::{Claim, News, Place, Watching};
-use super::wait::sleep_until_any_fired;
+use super::folder::{Folder, make_node};
+use super::leave;
+use super::place::{Claim, News, Place};
 use crate::error::Result;
-use crate::session::keeper::{KeeperError, NodeStat, Reply, Request, WatchKind};
-use crate::session::watches::Wake;
-use crate::session::{CallError, Contact, Step, Waiter, WatchGuard};
-use crate::sync::now;
-use crate::tenure::{Founding, LockState, Tenure};
-use crate::znode::names::Dialect;
-use crate::znode::path::split;
+use crate::session::backend::{Refusal, WatchKind};
+use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch, found, gone};
+use crate::tenure::{NewTenure, Tenure};
+use crate::znode::names::{Class, Dialect, Grammar};
+use crate::znode::node::NodeStat;
+use crate::znode::path::{LockPath, split};
 
 /// The name of the node that says that all are there.
 const READY: &str = "ready";
+
+/// The folder in which members meet.
+pub(crate) struct Rendezvous {
+    folder: Arc<Folder>,
+    /// How many must meet.
+    members: usize,
+}
 
 /// A member that is inside.
 pub(crate) struct Member {
@@ -40,170 +45,96 @@ struct Companion {
     czxid: i64,
 }
 
-impl Contest {
-    /// Enters, and waits until `members` are there.
-    pub(crate) fn meet(
-        &self,
-        place: &mut Place,
-        waiter: &Waiter<'_>,
-        claim: &Claim<'_>,
+/// One member on its way in, and the watches that it has left.
+struct Attempt<'a> {
+    at: &'a Rendezvous,
+    place: Place,
+    claim: &'a Claim<'a>,
+    /// Our node and its own transaction, asked for once for each node.
+    own: Option<(String, i64)>,
+    /// On the folder, for its children.
+    folder_watch: Option<Watch>,
+    /// On `ready`.
+    ready_watch: Option<Watch>,
+}
+
+impl Rendezvous {
+    pub(crate) fn new(
+        session: &Arc<Session>,
+        path: LockPath,
+        grammar: Grammar,
         members: usize,
-    ) -> Result<Member> {
-        // Our node's own transaction, asked for once for each node.
-        let mut own: Option<(String, i64)> = None;
-        let mut watching = Watching::default();
-        self.persist(place, waiter, |place| {
-            self.enter(place, waiter, claim)?;
-            let node = place.queued().0[0].clone();
-            let czxid = match &own {
-                Some((known, czxid)) if *known == node => *czxid,
-                _ => {
-                    let (Reply::Stat(Some(stat)), _) = waiter.call(Request::stat(&*node))? else {
-                        self.gone(place);
-                        return Ok(None);
-                    };
-                    own = Some((node.clone(), stat.czxid));
-                    stat.czxid
-                }
-            };
-            // Both watches are left before the count, so nothing that happens after it is missed.
-            let ready_path = self.folder.child(READY);
-            let wake = Wake::Signal(Arc::clone(waiter.signal()));
-            let fresh = WatchGuard::new(&self.session, &ready_path, WatchKind::Data, Some(wake));
-            let ready_watch = fresh.of_reused_name().instead_of(&mut watching.node);
-            let (ready, contact) = stat_of(waiter.call(Request::Stat {
-                path: ready_path.clone(),
-                watch: true,
-            })?);
-            ready_watch.armed(contact.connection);
-            let folder = &mut watching.folder;
-            let Some((children, listed)) = self.list_for(place, waiter, folder, true)? else {
-                return Ok(None);
-            };
-            let met: Vec<_> = self.members(&children).map(str::to_owned).collect();
-            if !met.iter().any(|name| name == split(&node).1) {
-                self.gone(place);
-                return Ok(None);
-            }
-            match ready {
-                Some(ready) if ready.czxid > czxid => {
-                    return Ok(self.go_in(place, met, Some(ready.czxid), &listed));
-                }
-                Some(ready) => {
-                    if self.is_left_over(&ready, czxid, &met, waiter)? {
-                        remove_exactly(&ready_path, ready.czxid, |request| waiter.call(request))?;
-                        return Ok(None);
-                    }
-                }
-                None if met.len() >= members => {
-                    let data = Arc::clone(&claim.data);
-                    make_node(&ready_path, &data, |request| waiter.call(request))?;
-                    // The next look sees it, and that it is younger than we.
-                    return Ok(None);
-                }
-                None => {
-                    if let Some(reporter) = claim.reporter {
-                        reporter.report(0, members - met.len());
-                    }
-                }
-            }
-            let folder = folder.as_ref().expect("armed with the list");
-            let notices = [ready_watch.notice(), folder.notice()];
-            sleep_until_any_fired(&notices, waiter, &contact)?;
-            // It was made after our node, and we were counted; kazoo's members remove it as soon
-            // as one of them leaves. Nobody came between the list and that, or we would not know
-            // all whom we met.
-            let made = ready_watch.notice();
-            if ready.is_none() && made.says_created() && made.came_before(folder.notice()) {
-                let (ready, contact) = stat_of(waiter.call(Request::stat(&*ready_path))?);
-                let ready = ready.filter(|ready| ready.czxid > czxid);
-                return Ok(self.go_in(place, met, ready.map(|ready| ready.czxid), &contact));
-            }
-            Ok(None)
-        })
-    }
-
-    fn go_in(
-        &self,
-        place: &mut Place,
-        met: Vec<String>,
-        ready: Option<i64>,
-        contact: &Contact,
-    ) -> Option<Member> {
-        let (nodes, epoch) = place.queued();
-        let founding = Founding {
-            epoch: Arc::clone(epoch),
-            nodes: nodes.to_vec(),
-            proven_on: contact.connection,
-            token: None,
-            is_sole: false,
-        };
-        let tenure = Tenure::begin(&self.session, founding)?;
-        *place = Place::Nowhere;
-        log::debug!("{}: entered, {} are there", tenure.node(), met.len());
-        Some(Member { tenure, met, ready })
-    }
-
-    /// Whether a `ready` that is older than our node belongs to nobody any more, and it is up to
-    /// us, the oldest of those who are there, to remove it.
-    fn is_left_over(
-        &self,
-        ready: &NodeStat,
-        own: i64,
-        met: &[String],
-        waiter: &Waiter<'_>,
-    ) -> Step<bool> {
-        for name in met {
-            let (stat, _) = stat_of(waiter.call(Request::stat(self.folder.child(name)))?);
-            // Who is older than `ready` is inside still; who is older than we are does it.
-            if stat.is_some_and(|stat| stat.czxid < ready.czxid || stat.czxid < own) {
-                return Ok(false);
-            }
+    ) -> Self {
+        Self {
+            folder: Folder::new(session, path, grammar),
+            members,
         }
-        Ok(true)
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        self.folder.session()
+    }
+
+    pub(crate) fn path(&self) -> &LockPath {
+        self.folder.path()
+    }
+
+    pub(crate) fn members(&self) -> usize {
+        self.members
+    }
+
+    /// Enters, and waits until all members are there.
+    pub(crate) fn meet(&self, waiter: &Waiter<'_>, claim: &Claim<'_>) -> Result<Member> {
+        let mut attempt = Attempt {
+            at: self,
+            place: Place::nowhere(&self.folder),
+            claim,
+            own: None,
+            folder_watch: None,
+            ready_watch: None,
+        };
+        self.folder.persist(waiter, |contact| attempt.step(contact))
     }
 
     /// Leaves, and waits until all have left with whom we entered.
     ///
     /// The first by name stays until the others have gone, and then removes `ready`: so `ready`
-    /// stands for as long as one of them may still have to see it. All others go at once. (Whoever sees the first one sees it as the first: it
-    /// stays for as long as any other does.)
+    /// stands for as long as one of them may still have to see it. All others go at once. (Whoever
+    /// sees the first one sees it as the first: it stays for as long as any other does.)
     pub(crate) fn part(&self, member: &Member, waiter: &Waiter<'_>) -> Result<()> {
         let tenure = &member.tenure;
-        if tenure.state(now()) == LockState::Lost {
+        if tenure.is_lost() {
             return Err(tenure.loss());
         }
         let (_, own) = split(tenure.node());
-        let mut place = Place::Nowhere;
-        let mut with = self.persist(&mut place, waiter, |place| {
-            let Some((children, _)) = self.list_for(place, waiter, &mut None, false)? else {
-                return Ok(Some(Vec::new()));
-            };
-            self.companions(member, own, &children, waiter).map(Some)
+        let mut with = self.folder.persist(waiter, |contact| {
+            let children = self.folder.list(contact)?.unwrap_or_default();
+            self.companions(member, own, &children, contact).map(Some)
         })?;
         // The first by name comes last.
         with.sort_by(|a, b| b.name.cmp(&a.name));
         let stays = with.last().is_none_or(|first| own < first.name.as_str());
         if !stays {
-            self.persist(&mut place, waiter, |_| {
-                self.go_out(tenure, waiter).map(Some)
-            })?;
+            self.go_out(tenure, waiter)?;
         }
         for (at, companion) in with.iter().enumerate() {
             let is_last = at + 1 == with.len();
-            if is_last && !stays && self.grammar.dialect() == Dialect::Kazoo {
+            if is_last && !stays && self.folder.grammar().dialect() == Dialect::Kazoo {
                 // A first member of kazoo's takes `ready` for another member, and waits for it.
                 self.clear_ready(member, waiter)?;
             }
             self.see_off(companion, stays.then_some(&**tenure), waiter)?;
         }
         if stays {
-            self.persist(&mut place, waiter, |_| {
-                self.go_out(tenure, waiter).map(Some)
-            })?;
+            self.go_out(tenure, waiter)?;
         }
         // Not before: who waits for the next round would find no `ready`, and count us.
         self.clear_ready(member, waiter)
+    }
+
+    /// Leaves without waiting for the others, in the background.
+    pub(crate) fn abandon(&self, member: &Member) {
+        leave::abandon(&member.tenure, News::Unknown(None));
     }
 
     /// Those of the list who entered together with us: they were there when we went in, and their
@@ -213,20 +144,21 @@ impl Contest {
         member: &Member,
         own: &str,
         children: &[String],
-        waiter: &Waiter<'_>,
+        contact: &Contact<'_>,
     ) -> Step<Vec<Companion>> {
         let mut with = Vec::new();
-        for name in self.members(children) {
+        for name in self.members_among(children) {
             if name == own || !member.met.iter().any(|met| met == name) {
                 continue;
             }
-            let (stat, _) = stat_of(waiter.call(Request::stat(self.folder.child(name)))?);
-            let Some(czxid) = stat.map(|stat| stat.czxid) else {
+            let Some(stat) = self.folder.stat(contact, name)? else {
                 continue;
             };
-            if member.ready.is_none_or(|ready| czxid < ready) {
-                let name = name.to_owned();
-                with.push(Companion { name, czxid });
+            if member.ready.is_none_or(|ready| stat.czxid < ready) {
+                with.push(Companion {
+                    name: name.to_owned(),
+                    czxid: stat.czxid,
+                });
             }
         }
         Ok(with)
@@ -240,44 +172,35 @@ impl Contest {
         waiter: &Waiter<'_>,
     ) -> Result<()> {
         let path = self.folder.child(&companion.name);
-        let mut watch = None;
-        self.persist(&mut Place::Nowhere, waiter, |_| {
+        let mut watching = None;
+        self.folder.persist(waiter, |contact| {
             // Those who entered with us take us for gone.
             if let Some(tenure) = inside
-                && tenure.state(now()) == LockState::Lost
+                && tenure.is_lost()
             {
                 return Err(CallError::Left(tenure.loss()));
             }
-            let wake = Wake::Signal(Arc::clone(waiter.signal()));
-            let fresh = WatchGuard::new(&self.session, &path, WatchKind::Data, Some(wake));
-            let watch = fresh.of_reused_name().instead_of(&mut watch);
-            let request = Request::Data {
-                path: path.clone(),
-                watch: true,
-            };
-            match waiter.call(request) {
-                Ok((Reply::Data(_, stat), contact)) => {
-                    watch.armed(contact.connection);
-                    if stat.czxid != companion.czxid {
-                        return Ok(Some(()));
-                    }
-                    sleep_until_any_fired(&[watch.notice()], waiter, &contact)?;
+            let wake = Wake::Signal(Arc::clone(contact.signal()));
+            let watch = Watch::new(contact, &path, WatchKind::Data, Some(wake));
+            let watch = watching.insert(watch);
+            match found(contact.watch_data(watch))? {
+                Some((_, stat)) if stat.czxid == companion.czxid => {
+                    contact.sleep_until_any(&[watch])?;
                     Ok(None)
                 }
-                Ok(_) | Err(CallError::Refused(KeeperError::NoNode)) => Ok(Some(())),
-                Err(error) => Err(error),
+                _ => Ok(Some(())),
             }
         })
     }
 
     /// Removes our own node; if that is not confirmed, it goes on in the background.
-    fn go_out(&self, tenure: &Tenure, waiter: &Waiter<'_>) -> Step<()> {
-        if !waiter.has_time() {
-            self.abandon(tenure, News::Unknown(None));
+    fn go_out(&self, tenure: &Tenure, waiter: &Waiter<'_>) -> Result<()> {
+        if !waiter.bound().is_none() {
+            leave::abandon(tenure, News::Unknown(None));
             return Ok(());
         }
-        match self.leave(tenure, News::Unknown(None)) {
-            Err(error) if error.is_lock_lost() => Err(CallError::Left(error)),
+        match leave::leave(&self.folder, tenure, News::Unknown(None)) {
+            Err(error) if error.is_lock_lost() => Err(error),
             _ => Ok(()),
         }
     }
@@ -288,30 +211,144 @@ impl Contest {
             return Ok(());
         };
         let path = self.folder.child(READY);
-        self.persist(&mut Place::Nowhere, waiter, |_| {
-            if self.grammar.dialect() == Dialect::Kazoo {
+        self.folder.persist(waiter, |contact| {
+            if self.folder.grammar().dialect() == Dialect::Kazoo {
                 // kazoo's members watch it, and take the event of a change for all that will come.
-                let (stat, _) = stat_of(waiter.call(Request::stat(&*path))?);
+                let stat = contact.stat(&path)?;
                 if let Some(stat) = stat.filter(|stat| stat.czxid == czxid) {
-                    remove_version(path.clone(), &stat, |request| waiter.call(request))?;
+                    remove_version(contact, &path, &stat)?;
                 }
             } else {
-                remove_exactly(&path, czxid, |request| waiter.call(request))?;
+                remove_exactly(contact, &path, czxid)?;
             }
             Ok(Some(()))
         })
     }
 
-    fn members<'a>(&self, children: &'a [String]) -> impl Iterator<Item = &'a str> {
+    fn members_among<'a>(&self, children: &'a [String]) -> impl Iterator<Item = &'a str> {
         let names = children.iter().map(String::as_str);
-        names.filter(|name| self.grammar.parse(name).is_some())
+        names.filter(|name| self.folder.grammar().parse(name).is_some())
+    }
+
+    /// Whether a `ready` that is older than our node belongs to nobody any more, and it is up to
+    /// us, the oldest of those who are there, to remove it.
+    fn is_left_over(
+        &self,
+        ready: &NodeStat,
+        own: i64,
+        met: &[String],
+        contact: &Contact<'_>,
+    ) -> Step<bool> {
+        for name in met {
+            let stat = self.folder.stat(contact, name)?;
+            // Who is older than `ready` is inside still; who is older than we are does it.
+            if stat.is_some_and(|stat| stat.czxid < ready.czxid || stat.czxid < own) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 
-fn stat_of((reply, contact): (Reply, Contact)) -> (Option<NodeStat>, Contact) {
-    match reply {
-        Reply::Stat(stat) => (stat, contact),
-        _ => unreachable!("a stat is answered with a stat"),
+impl Attempt<'_> {
+    fn step(&mut self, contact: &Contact<'_>) -> Step<Option<Member>> {
+        let at = self.at;
+        self.place.enter(contact, Class::Member, self.claim)?;
+        let Some((node, czxid)) = self.own_transaction(contact)? else {
+            self.place.removed();
+            return Ok(None);
+        };
+        // Both watches are left before the count, so nothing that happens after it is missed.
+        let ready_path = at.folder.child(READY);
+        let ready = self.look_at_ready(contact, &ready_path)?;
+        let Some(children) = self.list(contact)? else {
+            self.place.folder_gone();
+            return Ok(None);
+        };
+        let met: Vec<_> = at.members_among(&children).map(str::to_owned).collect();
+        if !met.iter().any(|name| name == split(&node).1) {
+            self.place.removed();
+            return Ok(None);
+        }
+        match ready {
+            Some(ready) if ready.czxid > czxid => {
+                return Ok(self.go_in(contact, met, Some(ready.czxid)));
+            }
+            Some(ready) => {
+                if at.is_left_over(&ready, czxid, &met, contact)? {
+                    remove_exactly(contact, &ready_path, ready.czxid)?;
+                    return Ok(None);
+                }
+            }
+            None if met.len() >= at.members => {
+                make_node(contact, &ready_path, &self.claim.data)?;
+                // The next look sees it, and that it is younger than we.
+                return Ok(None);
+            }
+            None => self.claim.report(at.members - met.len()),
+        }
+        self.wait(contact, ready.is_none(), met, czxid)
+    }
+
+    fn own_transaction(&mut self, contact: &Contact<'_>) -> Step<Option<(String, i64)>> {
+        let node = &self.place.nodes()[0];
+        if self.own.as_ref().is_none_or(|(known, _)| known != node) {
+            let stat = contact.stat(node)?;
+            self.own = stat.map(|stat| (node.clone(), stat.czxid));
+        }
+        Ok(self.own.clone())
+    }
+
+    fn look_at_ready(&mut self, contact: &Contact<'_>, path: &str) -> Step<Option<NodeStat>> {
+        let wake = Wake::Signal(Arc::clone(contact.signal()));
+        let watch = Watch::new(contact, path, WatchKind::Data, Some(wake));
+        contact.watch_stat(self.ready_watch.insert(watch))
+    }
+
+    fn list(&mut self, contact: &Contact<'_>) -> Step<Option<Vec<String>>> {
+        let wake = Wake::Signal(Arc::clone(contact.signal()));
+        let watch = self.at.folder.watch(contact, Some(wake));
+        let watch = self.folder_watch.insert(watch);
+        self.at.folder.list_and_watch(contact, watch)
+    }
+
+    /// Waits once. Those of `met` were there when we looked, and `ready` was not if
+    /// `was_not_ready`.
+    fn wait(
+        &mut self,
+        contact: &Contact<'_>,
+        was_not_ready: bool,
+        met: Vec<String>,
+        czxid: i64,
+    ) -> Step<Option<Member>> {
+        let (Some(ready), Some(folder)) = (&self.ready_watch, &self.folder_watch) else {
+            unreachable!("left with the looks");
+        };
+        contact.sleep_until_any(&[ready, folder])?;
+        // It was made after our node, and we were counted; kazoo's members remove it as soon as one
+        // of them leaves. Nobody came between the list and that, or we would not know all whom we
+        // met.
+        let Some(created) = ready.notice().created_at().filter(|_| was_not_ready) else {
+            return Ok(None);
+        };
+        if !folder.is_sure(contact) || !folder.notice().is_silent_before(created) {
+            return Ok(None);
+        }
+        let stat = self.at.folder.stat(contact, READY)?;
+        let ready = stat.filter(|ready| ready.czxid > czxid);
+        Ok(self.go_in(contact, met, ready.map(|ready| ready.czxid)))
+    }
+
+    fn go_in(
+        &mut self,
+        contact: &Contact<'_>,
+        met: Vec<String>,
+        ready: Option<i64>,
+    ) -> Option<Member> {
+        let tenure = Tenure::begin(contact, NewTenure::of(self.place.nodes()))?;
+        self.place.give_up();
+        log::debug!("{}: entered, {} are there", tenure.node(), met.len());
+        Some(Member { tenure, met, ready })
     }
 }
 
@@ -323,46 +360,31 @@ fn stat_of((reply, contact): (Reply, Contact)) -> (Option<NodeStat>, Contact) {
 ///
 /// Several may be at it. Whoever finds that another was faster looks again: that one may be
 /// cancelled before its delete.
-fn remove_exactly(
-    path: &str,
-    czxid: i64,
-    mut call: impl FnMut(Request) -> Step<(Reply, Contact)>,
-) -> Step<()> {
-    let path = || path.to_owned();
+fn remove_exactly(contact: &Contact<'_>, path: &str, czxid: i64) -> Step<()> {
+    let is_it = |stat: &NodeStat| stat.czxid == czxid;
     loop {
-        let (found, _) = stat_of(call(Request::stat(path()))?);
-        let Some(found) = found.filter(|found| found.czxid == czxid) else {
+        let Some(seen) = contact.stat(path)?.filter(is_it) else {
             return Ok(());
         };
-        let set = Request::Set {
-            path: path(),
-            data: Arc::from([]),
-            version: Some(found.version),
-        };
-        let set = match call(set) {
-            Ok(answer) => stat_of(answer).0,
-            Err(CallError::Refused(KeeperError::NoNode | KeeperError::BadVersion)) => continue,
+        let set = match contact.set(path, &Arc::from([]), Some(seen.version)) {
+            Ok(set) => set,
+            Err(CallError::Refused(Refusal::NoNode | Refusal::BadVersion)) => continue,
             Err(error) => return Err(error),
         };
-        let Some(set) = set.filter(|set| set.czxid == czxid) else {
+        let Some(set) = set.filter(is_it) else {
             return Ok(());
         };
-        if remove_version(path(), &set, &mut call)? {
+        if remove_version(contact, path, &set)? {
             return Ok(());
         }
     }
 }
 
 /// Deletes a node if its data has not been changed since. Returns whether it is gone.
-fn remove_version(
-    path: String,
-    node: &NodeStat,
-    mut call: impl FnMut(Request) -> Step<(Reply, Contact)>,
-) -> Step<bool> {
-    let version = Some(node.version);
-    match call(Request::Delete { path, version }) {
-        Ok(_) | Err(CallError::Refused(KeeperError::NoNode)) => Ok(true),
-        Err(CallError::Refused(KeeperError::BadVersion)) => Ok(false),
+fn remove_version(contact: &Contact<'_>, path: &str, node: &NodeStat) -> Step<bool> {
+    match gone(contact.delete(path, Some(node.version))) {
+        Ok(_) => Ok(true),
+        Err(CallError::Refused(Refusal::BadVersion)) => Ok(false),
         Err(error) => Err(error),
     }
 }

@@ -7,7 +7,7 @@
 //! among the threads of a process.
 //!
 //! Time is an event: a wait with a deadline may end at any moment. Run with
-//! `RUSTFLAGS="--cfg shuttle" cargo test --release --lib model`.
+//! `RUSTFLAGS="--cfg shuttle" cargo test --release --lib interleavings`.
 
 mod mutex;
 mod readers;
@@ -76,7 +76,7 @@ fn settle(ensemble: &Ensemble, sessions: &[&Arc<Session>]) {
     let settled = || {
         ensemble.children_of(FOLDER).is_empty()
             && ensemble.watch_count() == 0
-            && sessions.iter().all(|session| session.watches.len() == 0)
+            && sessions.iter().all(|session| session.watched_paths() == 0)
     };
     while !settled() {
         looks += 1;

@@ -9,7 +9,7 @@ use super::{
     BROKEN_CONNECTIONS, Chaos, FOLDER, Inside, LOST_SESSION, Manner, PEACE, REMOVED_WAITER, Right,
     SCHEDULES, explore, policies, settle,
 };
-use crate::global_queue::{Contest, WaitStrategy};
+use crate::global_queue::{GlobalQueue, WaitStrategy};
 use crate::local_queue::{LocalQueue, Policy};
 use crate::session::Session;
 use crate::session::memory::{Ensemble, Line};
@@ -28,8 +28,8 @@ struct Process {
 impl Process {
     fn start(ensemble: &Arc<Ensemble>, policy: &Policy, strategy: WaitStrategy) -> Arc<Self> {
         let (session, line) = ensemble.connect();
-        let contest = Contest::new(
-            Arc::clone(&session),
+        let contest = GlobalQueue::new(
+            &session,
             LockPath::parse(FOLDER).expect("good"),
             Grammar::mutex(Dialect::Curator, None),
             Class::Exclusive,

@@ -9,7 +9,7 @@ use super::{
     BROKEN_CONNECTIONS, Chaos, FOLDER, Inside, LOST_SESSION, Manner, PEACE, REMOVED_WAITER, Right,
     SCHEDULES, explore, settle,
 };
-use crate::global_queue::{Contest, WaitStrategy};
+use crate::global_queue::{GlobalQueue, WaitStrategy};
 use crate::local_queue::{LocalQueue, Policy, SharedQueue};
 use crate::session::Session;
 use crate::session::memory::{Ensemble, Line};
@@ -30,8 +30,8 @@ impl Process {
     fn start(ensemble: &Arc<Ensemble>) -> Arc<Self> {
         let (session, line) = ensemble.connect();
         let contest = |class| {
-            Contest::new(
-                Arc::clone(&session),
+            GlobalQueue::new(
+                &session,
                 LockPath::parse(FOLDER).expect("good"),
                 Grammar::rw(Dialect::Curator),
                 class,
@@ -171,8 +171,8 @@ fn model_of_a_writer_that_is_not_overtaken() {
                 let _ = process.writers.release();
             })
         };
-        // It stands in the queue, and the event that tells of it is delivered with its create.
-        while ensemble.children_of(FOLDER).len() < 2 {
+        // It stands in the queue, and the event that tells of it was delivered.
+        while ensemble.children_of(FOLDER).len() < 2 || !first.line.has_heard_all() {
             shuttle::thread::yield_now();
         }
         let reader = {

@@ -126,6 +126,7 @@ impl InFlight {
         &mut self,
         header: ReplyHeader,
         record: &[u8],
+        events_before: u64,
     ) -> Result<Answered, Nonsense> {
         let front = self.queue.front();
         if front.and_then(Entry::xid) != Some(header.xid) {
@@ -161,6 +162,7 @@ impl InFlight {
                     err: header.err,
                     record: record.to_vec(),
                     bytes: shape.bytes,
+                    events_before,
                 });
                 let said = slot.map(|slot| Said::new(slot, std::mem::take(&mut self.heard)));
                 Ok(Answered::Own { sent_at, said })

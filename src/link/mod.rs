@@ -27,7 +27,7 @@
 //! Locks are taken in this order: the right to write to the server, then the wire's state. No
 //! event is told under either.
 
-mod codec;
+pub(crate) mod codec;
 mod dial;
 mod downstream;
 mod frame;
@@ -41,7 +41,7 @@ mod targets;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
 mod upstream;
-mod voice;
+pub(crate) mod voice;
 mod wire;
 
 use std::fmt;
@@ -50,15 +50,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-#[allow(unused_imports, reason = "the session takes them up")]
-pub(crate) use self::codec::{
-    Access, CreateMode, NewNode, Reply, Request, ServerError, Stat, Step, StepReply, WatchKind,
-};
 pub(crate) use self::gate::Gate;
 pub(crate) use self::hosts::{ConnectString, HostPort};
 pub(crate) use self::lease::Epoch;
-#[allow(unused_imports, reason = "the session takes them up")]
-pub(crate) use self::voice::{Answer, Lost, NotSent, Slot};
 use self::wire::{Server, Wire};
 
 /// Where and how to connect.
@@ -168,12 +162,21 @@ impl Link {
         }
     }
 
-    /// Lets traffic through on the connection that was announced for `epoch`, if it still stands.
+    /// Lets traffic through on the connection of `epoch` that stands.
+    #[cfg(all(test, not(shuttle)))]
     pub(crate) fn open_newest(&self, epoch: &Epoch) {
-        let mut state = self.wire.state.lock();
+        let stands = self.wire.state.lock().server.clone();
+        if let Some(server) = stands.filter(|one| one.epoch.number() == epoch.number()) {
+            self.open(server.connection);
+        }
+    }
+
+    /// Ends exactly this connection, if it stands. The session is resumed on another.
+    pub(crate) fn cut(&self, connection: u64) {
+        let state = self.wire.state.lock();
         let stands = state.server.as_ref();
-        if stands.is_some_and(|server| server.epoch.number() == epoch.number()) && !state.closing {
-            state.open = true;
+        if let Some(server) = stands.filter(|server| server.connection == connection) {
+            server.cut();
         }
     }
 

@@ -164,6 +164,7 @@ fn take_frames(
         match buffer.next() {
             Next::Frame(event) if event.reply_header().xid == frame::XID_WATCH => {
                 if frame::is_known_event(event.body()) {
+                    state.events += 1;
                     out.extend_from_slice(event.bytes());
                 } else {
                     delivered.unknown_events += 1;
@@ -207,7 +208,7 @@ fn note(
     let (sent_at, number) = match header.xid {
         frame::XID_PING => (state.ping_answered(), None),
         frame::XID_AUTH => (None, None),
-        _ => match state.in_flight.answered(header, record) {
+        _ => match state.in_flight.answered(header, record, state.events) {
             Ok(Answered::Crate { number, sent_at }) => (Some(sent_at), Some(number)),
             Ok(Answered::Own { sent_at, said }) => {
                 delivered.said.extend(said);

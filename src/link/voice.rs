@@ -6,7 +6,8 @@
 //! over a [`Slot`] and waits on it by itself, with its own deadline, and may leave.
 //!
 //! An answer here can overtake a watch event that the server sent before it: the event still goes
-//! by the crate and its own thread. Whoever leans on their order must not.
+//! by the crate and its own thread. So with each answer comes the number of events that the server
+//! had sent before it; whoever counts the events that the crate delivers knows their order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,9 +19,10 @@ use super::frame;
 
 /// Hears the answers to what was submitted, once and all together.
 pub(crate) trait Slot: Send + Sync {
-    /// One answer for each request, in their order. Called on a thread of the link, with none of
-    /// its locks held: may only signal.
-    fn answered(&self, answers: Vec<Answer>);
+    /// One answer for each request, in their order, and for each how many events of watches the
+    /// server had sent before it, over the life of the link. Called on a thread of the link, with
+    /// none of its locks held: may only signal.
+    fn answered(&self, answers: Vec<Answer>, events_before: Vec<u64>);
 }
 
 /// What became of a request.
@@ -92,7 +94,7 @@ impl Link {
             parts.push((start, shape, request.expected()));
         }
         if parts.is_empty() {
-            slot.answered(Vec::new());
+            slot.answered(Vec::new(), Vec::new());
             return Ok(());
         }
         let mut state = self.wire.state.lock();
@@ -129,6 +131,7 @@ pub(super) enum Heard {
         err: i32,
         record: Vec<u8>,
         bytes: usize,
+        events_before: u64,
     },
     /// And nothing will.
     Nothing { bytes: usize, breaks: u32 },
@@ -149,24 +152,32 @@ impl Said {
     /// connection must end.
     pub(super) fn tell(self) -> Result<(), Malformed> {
         let mut malformed = None;
+        let mut events = Vec::with_capacity(self.heard.len());
         let answers = self.heard.into_iter().map(|heard| match heard {
-            Heard::Nothing { bytes, breaks } => Answer::Lost(Lost { bytes, breaks }),
+            Heard::Nothing { bytes, breaks } => {
+                events.push(0);
+                Answer::Lost(Lost { bytes, breaks })
+            }
             Heard::Reply {
                 expected,
                 err,
                 record,
                 bytes,
-            } => match expected.decode(err, &record) {
-                Ok(Ok(reply)) => Answer::Done(reply),
-                Ok(Err(error)) => Answer::Refused(error),
-                Err(why) => {
-                    malformed.get_or_insert(why);
-                    Answer::Lost(Lost { bytes, breaks: 0 })
+                events_before,
+            } => {
+                events.push(events_before);
+                match expected.decode(err, &record) {
+                    Ok(Ok(reply)) => Answer::Done(reply),
+                    Ok(Err(error)) => Answer::Refused(error),
+                    Err(why) => {
+                        malformed.get_or_insert(why);
+                        Answer::Lost(Lost { bytes, breaks: 0 })
+                    }
                 }
-            },
+            }
         });
         let answers = answers.collect();
-        self.slot.answered(answers);
+        self.slot.answered(answers, events);
         malformed.map_or(Ok(()), Err)
     }
 }

@@ -106,6 +106,8 @@ pub(super) struct State {
     outgoing: Vec<u8>,
     /// The last change of the data that the session has seen.
     pub(super) last_zxid: i64,
+    /// Counts the events of watches that were passed to the crate, over all connections.
+    pub(super) events: u64,
     /// When each unanswered ping of ours was sent.
     pings: VecDeque<Instant>,
     last_sent: Instant,
@@ -279,6 +281,7 @@ impl State {
             in_flight: InFlight::default(),
             outgoing: Vec::new(),
             last_zxid: 0,
+            events: 0,
             pings: VecDeque::new(),
             last_sent: Instant::now(),
             closing: false,

@@ -5,10 +5,9 @@ use std::sync::Arc;
 use super::release::{Next, Parting};
 use super::{LocalQueue, Turn};
 use crate::error::Result;
-use crate::session::watches::Disturbed;
-use crate::session::{LocalLock, Timed};
+use crate::session::{LocalLock, OnTimer, OnWatchEvent};
 use crate::sync;
-use crate::tenure::Recalled;
+use crate::tenure::OnRevoke;
 
 impl LocalQueue {
     /// Ends a tenure that is kept with nobody inside, if there is one.
@@ -27,33 +26,33 @@ impl LocalQueue {
     }
 }
 
-impl Disturbed for LocalQueue {
+impl OnWatchEvent for LocalQueue {
     /// A child of the folder came or went. If the lock is in use, the release will see that the
     /// watch has fired; an idle tenure must be ended by somebody.
-    fn disturbed(self: Arc<Self>) {
+    fn on_watch_event(self: Arc<Self>) {
         if self.policy.linger.is_zero() {
             return;
         }
         let this = self.this.clone();
-        self.contest.session.submit(move || {
+        self.session.submit(move || {
             if let Some(queue) = this.upgrade() {
-                queue.recalled();
+                queue.on_revoke();
             }
         });
     }
 }
 
-impl Recalled for LocalQueue {
+impl OnRevoke for LocalQueue {
     /// Somebody waits. A holder decides for itself; an idle tenure ends.
-    fn recalled(&self) {
+    fn on_revoke(&self) {
         if let Err(error) = self.end_idle() {
-            log::warn!("{}: {error}", self.contest.folder);
+            log::warn!("{}: {error}", self.path());
         }
     }
 }
 
-impl Timed for LocalQueue {
-    fn time_is_up(self: Arc<Self>) {
+impl OnTimer for LocalQueue {
+    fn on_timer(self: Arc<Self>) {
         let now = sync::now();
         let mut local = self.state.lock();
         let again = match &local.turn {
@@ -71,7 +70,7 @@ impl Timed for LocalQueue {
         if again.is_some() {
             self.look_again_at(again);
         } else if let Err(error) = self.end_idle() {
-            log::warn!("{}: {error}", self.contest.folder);
+            log::warn!("{}: {error}", self.path());
         }
     }
 }
@@ -80,7 +79,7 @@ impl LocalLock for LocalQueue {
     fn reconnected(&self) {
         // Who came while there was no contact could not be seen, and the watch is gone.
         if !self.policy.linger.is_zero() {
-            self.recalled();
+            self.on_revoke();
         }
     }
 

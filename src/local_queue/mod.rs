@@ -24,6 +24,7 @@
 //! is not they.
 
 mod idle;
+mod lead;
 mod release;
 mod seat;
 mod shared;
@@ -33,23 +34,25 @@ mod thread_number;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use self::seat::{Offer, Row, Seat, Woken};
+use self::lead::{Entry, Lead, Leads, wait_for_turn};
+use self::seat::{Row, Seat};
 pub(crate) use self::shared::SharedQueue;
 pub(crate) use self::stint::Policy;
 use self::stint::Stint;
 use self::thread_number::thread_number;
 use crate::error::{Error, Result};
-use crate::global_queue::{Claim, Contest, News, Place, Won};
-use crate::session::watches::{Disturbed, Wake};
-use crate::session::{LocalLock, Waiter};
+use crate::global_queue::{Claim, Contest, News, Place, Queued, Won};
+use crate::session::{LocalLock, OnWatchEvent, Session, Waiter, Wake};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Mutex};
-use crate::tenure::{Recalled, Tenure};
+use crate::tenure::{OnRevoke, Tenure};
 use crate::wait::bound::Bound;
+use crate::znode::path::LockPath;
 
 /// The threads of this process at one lock.
 pub(crate) struct LocalQueue {
-    pub(crate) contest: Contest,
+    session: Arc<Session>,
+    contest: Box<dyn Contest>,
     policy: Policy,
     /// The number of the thread that holds, 0 for none.
     owner: AtomicU64,
@@ -76,36 +79,15 @@ enum Turn {
     Idle { stint: Stint, since: Instant },
 }
 
-/// The right and duty to stand in the global queue for all threads. Dropping it passes it on, with
-/// the place that was reached, to the next thread.
-struct Lead<'a> {
-    queue: &'a LocalQueue,
-    place: Place,
-    won: bool,
-}
-
-impl Drop for Lead<'_> {
-    fn drop(&mut self) {
-        if !self.won {
-            let place = std::mem::take(&mut self.place);
-            self.queue.pass_on(place);
-        }
-    }
-}
-
-/// How a thread came out of the local queue.
-enum Entry<'a> {
-    Held,
-    Lead(Lead<'a>),
-}
-
 impl LocalQueue {
-    pub(crate) fn new(contest: Contest, policy: Policy) -> Arc<Self> {
+    pub(crate) fn new(contest: impl Contest + 'static, policy: Policy) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
             let lock: Weak<dyn LocalLock> = this.clone();
+            let session = Arc::clone(contest.session());
             Self {
-                key: contest.session.add_lock(lock),
-                contest,
+                key: session.add_lock(lock),
+                session,
+                contest: Box::new(contest),
                 policy,
                 owner: AtomicU64::new(0),
                 depth: AtomicU32::new(0),
@@ -123,7 +105,7 @@ impl LocalQueue {
     /// Acquires, or says why not. Afterwards this thread holds once more than before.
     #[inline]
     pub(crate) fn acquire(&self, bound: &Bound, data: impl FnOnce() -> Arc<[u8]>) -> Result<()> {
-        self.contest.session.fork().refuse_child()?;
+        self.session.refuse_child()?;
         let me = thread_number();
         if self.enter_again(me)? || self.take_idle(me) {
             return Ok(());
@@ -134,7 +116,7 @@ impl LocalQueue {
     /// Acquires if that needs no waiting.
     #[inline]
     pub(crate) fn try_acquire(&self, data: impl FnOnce() -> Arc<[u8]>) -> Result<bool> {
-        self.contest.session.fork().refuse_child()?;
+        self.session.refuse_child()?;
         let me = thread_number();
         if self.enter_again(me)? || self.take_idle(me) {
             return Ok(true);
@@ -197,7 +179,7 @@ impl LocalQueue {
     }
 
     /// Waits until this thread holds, or leads.
-    fn come_to_turn(&self, me: u64, bound: &Bound) -> Result<Entry<'_>> {
+    fn come_to_turn(&self, me: u64, bound: &Bound) -> Result<Entry<'_, Self>> {
         let mut local = self.state.lock();
         if local.closed {
             return Err(Error::closed());
@@ -212,12 +194,12 @@ impl LocalQueue {
         let seat = Seat::new(me, bound);
         local.row.push(Arc::clone(&seat));
         drop(local);
-        self.wait_for_turn(&seat)
+        wait_for_turn(self, &seat)
     }
 
     /// This thread leads from now on; an idle tenure that is not good any more ends first.
-    fn lead_after(&self, stint: Option<Stint>, bound: &Bound) -> Lead<'_> {
-        let lead = self.lead(Place::Nowhere);
+    fn lead_after(&self, stint: Option<Stint>, bound: &Bound) -> Lead<'_, Self> {
+        let lead = self.lead();
         match stint {
             None => {}
             Some(stint) if bound.is_none() => {
@@ -225,67 +207,45 @@ impl LocalQueue {
                     log::debug!("an idle tenure ended: {error}");
                 }
             }
-            // This caller may have no time for the delete. It is done aside, and until then the
-            // old node is just another one ahead.
+            // This caller may have no time for the delete. It is done in the background, and until
+            // then the old node is just another one ahead.
             Some(stint) => self.contest.abandon(&stint.tenure, stint.news),
         }
         lead
     }
 
-    fn lead(&self, place: Place) -> Lead<'_> {
-        Lead {
-            queue: self,
-            place,
-            won: false,
-        }
-    }
-
-    fn wait_for_turn(&self, seat: &Arc<Seat>) -> Result<Entry<'_>> {
-        match seat.wait() {
-            Woken::Offered(offer) => self.accept(offer),
-            Woken::Over(error) => {
-                self.state.lock().row.remove(seat);
-                Err(error)
-            }
-            // A lead is no use at the deadline, and goes on to the next when it is dropped.
-            Woken::Both(error, offer) => match self.accept(offer)? {
-                Entry::Held => Ok(Entry::Held),
-                Entry::Lead(_) => Err(error),
-            },
-        }
-    }
-
-    fn accept(&self, offer: Offer) -> Result<Entry<'_>> {
-        match offer {
-            Offer::Granted => Ok(Entry::Held),
-            Offer::Lead(place) => Ok(Entry::Lead(self.lead(place))),
-            Offer::Closed => Err(Error::closed()),
-            Offer::Waiting | Offer::Left => unreachable!("never offered"),
-        }
+    fn lead(&self) -> Lead<'_, Self> {
+        Lead::new(self, self.contest.begin())
     }
 
     /// Stands in the global queue for all.
-    fn contend(&self, mut lead: Lead<'_>, me: u64, bound: &Bound, data: Arc<[u8]>) -> Result<()> {
-        let waiter = Waiter::new(&self.contest.session, bound);
+    fn contend(
+        &self,
+        mut lead: Lead<'_, Self>,
+        me: u64,
+        bound: &Bound,
+        data: Arc<[u8]>,
+    ) -> Result<()> {
+        let waiter = Waiter::new(&self.session, bound);
         let claim = Claim {
-            curious: self.is_curious(),
+            wants_news: self.wants_news(),
             reporter: bound.reporter.as_deref(),
             ..Claim::plain(data)
         };
-        let won = self.contest.acquire(&mut lead.place, &waiter, &claim)?;
+        let won = self.contest.acquire(lead.place(), &waiter, &claim)?;
         self.hold(lead, me, won);
         Ok(())
     }
 
     /// Whether news of others will be wanted at the release.
-    fn is_curious(&self) -> bool {
+    fn wants_news(&self) -> bool {
         !self.policy.linger.is_zero() || (self.policy.hand_off && !self.state.lock().row.is_empty())
     }
 
-    fn hold(&self, mut lead: Lead<'_>, me: u64, won: Won) {
-        lead.won = true;
+    fn hold(&self, lead: Lead<'_, Self>, me: u64, won: Won) {
+        lead.won();
         if self.policy.revocable {
-            let lock: Weak<dyn Recalled> = self.this.clone();
+            let lock: Weak<dyn OnRevoke> = self.this.clone();
             won.tenure.make_revocable(lock);
         }
         let stint = self.stint(won);
@@ -310,7 +270,7 @@ impl LocalQueue {
         match &news {
             News::Alone(watch) => {
                 // From now on the watch speaks to the lock, no longer to the thread that waited.
-                let lock: Weak<dyn Disturbed> = self.this.clone();
+                let lock: Weak<dyn OnWatchEvent> = self.this.clone();
                 watch.notice().redirect(Wake::Lock(lock));
                 stint.handoffs = 0;
                 stint.company_since = None;
@@ -340,9 +300,9 @@ impl LocalQueue {
             drop(local);
             self.lead_after(stint, &bound)
         };
-        let waiter = Waiter::new(&self.contest.session, &bound);
+        let waiter = Waiter::new(&self.session, &bound);
         let claim = Claim {
-            curious: self.is_curious(),
+            wants_news: self.wants_news(),
             ..Claim::plain(data())
         };
         match self.contest.try_acquire(&waiter, &claim)? {
@@ -354,7 +314,30 @@ impl LocalQueue {
         }
     }
 
-    // ---- what the lock's owner can see ----
+    // ---- what the lock's users can see ----
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    pub(crate) fn path(&self) -> &LockPath {
+        self.contest.path()
+    }
+
+    /// Who stands in the global queue, in order.
+    pub(crate) fn participants(&self) -> Result<Vec<Queued>> {
+        self.contest.participants()
+    }
+
+    /// Asks for the lock back. Returns whether the node still stands.
+    pub(crate) fn revoke(&self, path: &str) -> Result<bool> {
+        self.contest.revoke(path)
+    }
+
+    /// Deletes a contender's node. Returns whether it still stood.
+    pub(crate) fn break_lock(&self, path: &str) -> Result<bool> {
+        self.contest.break_lock(path)
+    }
 
     pub(crate) fn is_owner(&self) -> bool {
         self.owner.load(Ordering::Relaxed) == thread_number()
@@ -399,6 +382,16 @@ impl LocalQueue {
     }
 }
 
+impl Leads for LocalQueue {
+    fn pass_on(&self, place: Place) {
+        self.pass_lead_on(place);
+    }
+
+    fn vacate(&self, seat: &Arc<Seat>) {
+        self.state.lock().row.remove(seat);
+    }
+}
+
 impl Local {
     /// Begins a lead if nobody is responsible for the lock. An idle tenure, which the caller could
     /// not take, is given back to be ended.
@@ -420,7 +413,7 @@ impl Local {
 
 impl Drop for LocalQueue {
     fn drop(&mut self) {
-        self.contest.session.remove_lock(self.key);
+        self.session.remove_lock(self.key);
         // No guard is left, so the only tenure there can be is an idle one.
         let mut local = self.state.lock();
         if let Turn::Idle { stint, .. } = std::mem::replace(&mut local.turn, Turn::Free) {

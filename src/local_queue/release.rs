@@ -8,7 +8,7 @@ use super::stint::{Company, Stint};
 use super::{Local, LocalQueue, Turn};
 use crate::error::Result;
 use crate::global_queue::Place;
-use crate::session::Timed;
+use crate::session::OnTimer;
 use crate::sync;
 use crate::sync::atomic::Ordering;
 
@@ -42,14 +42,14 @@ impl LocalQueue {
     /// ZooKeeper is asked in the background.
     pub(crate) fn release_aside(&self) {
         if let Err(error) = self.release_by(Parting::Aside) {
-            log::debug!("{}: {error}", self.contest.folder);
+            log::debug!("{}: {error}", self.path());
         }
     }
 
     #[inline]
     fn release_by(&self, parting: Parting) -> Result<()> {
         // A guard that a forked child has inherited is its parent's.
-        self.contest.session.fork().refuse_child()?;
+        self.session.refuse_child()?;
         let depth = self.depth.load(Ordering::Relaxed);
         if depth > 1 {
             self.depth.store(depth - 1, Ordering::Relaxed);
@@ -137,8 +137,8 @@ impl LocalQueue {
     pub(super) fn look_again_at(&self, at: Option<Instant>) {
         // Beyond the clock's range is never.
         if let Some(at) = at {
-            let timed: Weak<dyn Timed> = self.this.clone();
-            self.contest.session.at(at, timed);
+            let timed: Weak<dyn OnTimer> = self.this.clone();
+            self.session.at(at, timed);
         }
     }
 
@@ -149,9 +149,10 @@ impl LocalQueue {
                 Next::Settled => return Ok(()),
                 Next::Look(stint) if parting == Parting::Aside => next = Next::Leave(stint),
                 Next::Look(mut stint) => {
-                    let session = &self.contest.session;
-                    let call = |request| session.call(&request);
-                    let looked = self.contest.look_for_others(&stint.tenure, call);
+                    let looked = self
+                        .session
+                        .contact()
+                        .and_then(|contact| self.contest.look_for_others(&stint.tenure, &contact));
                     let mut local = self.state.lock();
                     next = match looked {
                         Ok(news) => {
@@ -159,14 +160,14 @@ impl LocalQueue {
                             self.settle(&mut local, stint)
                         }
                         Err(error) => {
-                            log::debug!("a tenure ends, as others could not be seen: {error}");
+                            log::debug!("a tenure ends, as others could not be seen: {error:?}");
                             Next::Leave(stint)
                         }
                     };
                 }
                 Next::Leave(stint) => {
                     // Also when the delete panics: the others must not wait for this thread.
-                    let _lead = self.lead(Place::Nowhere);
+                    let _lead = self.lead();
                     if parting == Parting::Aside {
                         self.contest.abandon(&stint.tenure, stint.news);
                         return Ok(());
@@ -178,14 +179,15 @@ impl LocalQueue {
     }
 
     /// Ends a lead that was not won: the next thread goes on from `place`.
-    pub(super) fn pass_on(&self, place: Place) {
+    pub(super) fn pass_lead_on(&self, place: Place) {
         let mut local = self.state.lock();
         // Before the offer: the thread may win at once.
         local.turn = Turn::Leading;
         if let Err(place) = local.row.offer_lead(place) {
             local.turn = Turn::Free;
             drop(local);
-            self.contest.withdraw(place);
+            // Leaves the global queue.
+            drop(place);
         }
     }
 }

@@ -19,20 +19,21 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
-use super::seat::{Offer, Row, Seat, Woken};
+use super::lead::{Entry, Lead, Leads, wait_for_turn};
+use super::seat::{Offer, Row, Seat};
 use super::stint::{Company, company};
 use super::thread_number::thread_number;
 use super::too_deep;
 use crate::error::{Error, Result};
-use crate::global_queue::{Claim, Contest, News, Place, Won};
-use crate::session::{LocalLock, Waiter};
+use crate::global_queue::{Claim, Contest, GlobalQueue, News, Place, Won};
+use crate::session::{LocalLock, Session, Waiter};
 use crate::sync::{self, Mutex};
-use crate::tenure::{LockState, Recalled, Tenure};
+use crate::tenure::{LockState, OnRevoke, Tenure};
 use crate::wait::bound::Bound;
 
 /// The reading threads of this process at one lock.
 pub(crate) struct SharedQueue {
-    pub(crate) contest: Contest,
+    contest: GlobalQueue,
     revocable: bool,
     state: Mutex<State>,
     this: Weak<Self>,
@@ -135,41 +136,32 @@ impl State {
     }
 }
 
-/// The right and duty to look, or to queue, for all. Dropping it passes it on, with the place that
-/// was reached, to the next thread.
-struct Lead<'a> {
-    queue: &'a SharedQueue,
-    place: Place,
-}
-
-impl Drop for Lead<'_> {
-    fn drop(&mut self) {
-        let mut state = self.queue.state.lock();
-        let place = std::mem::take(&mut self.place);
-        if matches!(place, Place::Nowhere) {
+impl Leads for SharedQueue {
+    fn pass_on(&self, place: Place) {
+        let mut state = self.state.lock();
+        if place.is_nowhere() {
             state.led = None;
         }
         if let Err(place) = state.row.offer_lead(place) {
             state.leading = false;
             state.led = None;
             drop(state);
-            self.queue.contest.withdraw(place);
+            // Leaves the global queue.
+            drop(place);
         }
+    }
+
+    fn vacate(&self, seat: &Arc<Seat>) {
+        self.state.lock().row.remove(seat);
     }
 }
 
-/// How a thread came out of the row.
-enum Entry<'a> {
-    Held,
-    Lead(Lead<'a>),
-}
-
 impl SharedQueue {
-    pub(crate) fn new(contest: Contest, revocable: bool) -> Arc<Self> {
+    pub(crate) fn new(contest: GlobalQueue, revocable: bool) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
             let lock: Weak<dyn LocalLock> = this.clone();
             Self {
-                key: contest.session.add_lock(lock),
+                key: contest.session().add_lock(lock),
                 contest,
                 revocable,
                 state: Mutex::new(State::default()),
@@ -180,7 +172,7 @@ impl SharedQueue {
 
     /// Acquires, or says why not. Afterwards this thread holds once more than before.
     pub(crate) fn acquire(&self, bound: &Bound, data: impl FnOnce() -> Arc<[u8]>) -> Result<()> {
-        self.contest.session.fork().refuse_child()?;
+        self.session().refuse_child()?;
         let me = thread_number();
         let mut state = self.state.lock();
         if self.enter_at_once(&mut state, me)? {
@@ -188,7 +180,7 @@ impl SharedQueue {
         }
         if !std::mem::replace(&mut state.leading, true) {
             drop(state);
-            return self.proceed(self.lead(Place::Nowhere), me, bound, data());
+            return self.proceed(self.lead(), me, bound, data());
         }
         let seat = Seat::new(me, bound);
         // A node that is not there yet is created behind any writer that is there now.
@@ -201,7 +193,7 @@ impl SharedQueue {
         if let Some(led) = led {
             self.see_whether_first(&seat, &led, bound);
         }
-        match self.wait_for_turn(&seat)? {
+        match wait_for_turn(self, &seat)? {
             Entry::Held => Ok(()),
             Entry::Lead(lead) => self.proceed(lead, me, bound, data()),
         }
@@ -209,7 +201,7 @@ impl SharedQueue {
 
     /// Acquires if that needs no waiting.
     pub(crate) fn try_acquire(&self, data: impl FnOnce() -> Arc<[u8]>) -> Result<bool> {
-        self.contest.session.fork().refuse_child()?;
+        self.session().refuse_child()?;
         let me = thread_number();
         let lead = {
             let mut state = self.state.lock();
@@ -218,15 +210,15 @@ impl SharedQueue {
             }
             // While another leads, who may be waiting for a writer that came after us, this
             // thread tries for itself.
-            (!std::mem::replace(&mut state.leading, true)).then(|| self.lead(Place::Nowhere))
+            (!std::mem::replace(&mut state.leading, true)).then(|| self.lead())
         };
         let bound = Bound::none();
-        let waiter = Waiter::new(&self.contest.session, &bound);
+        let waiter = Waiter::new(self.session(), &bound);
         if lead.is_some() && self.join_after_a_look(me, &waiter) {
             return Ok(true);
         }
         let claim = Claim {
-            curious: true,
+            wants_news: true,
             ..Claim::plain(data())
         };
         let Some(won) = self.contest.try_acquire(&waiter, &claim)? else {
@@ -243,8 +235,8 @@ impl SharedQueue {
         bound: &Bound,
         data: &Arc<[u8]>,
     ) -> Result<()> {
-        self.contest.session.fork().refuse_child()?;
-        let waiter = Waiter::new(&self.contest.session, bound);
+        self.session().refuse_child()?;
+        let waiter = Waiter::new(self.session(), bound);
         let won = self.contest.stand_in_for(writing, &waiter, data)?;
         self.hold(thread_number(), won);
         Ok(())
@@ -253,14 +245,14 @@ impl SharedQueue {
     /// Gives this thread, which has just seen that it may read, a group of its own.
     fn hold(&self, me: u64, won: Won) {
         if self.revocable {
-            let lock: Weak<dyn Recalled> = self.this.clone();
+            let lock: Weak<dyn OnRevoke> = self.this.clone();
             won.tenure.make_revocable(lock);
         }
         self.state.lock().found(me, won);
     }
 
-    fn lead(&self, place: Place) -> Lead<'_> {
-        Lead { queue: self, place }
+    fn lead(&self) -> Lead<'_, Self> {
+        Lead::new(self, self.contest.begin())
     }
 
     /// Re-entry, or the open group. A thread that holds already enters whoever waits: a writer
@@ -290,50 +282,33 @@ impl SharedQueue {
     /// Looks whether a writer stands behind the leader's node. If none does, this thread came
     /// before any that will.
     fn see_whether_first(&self, seat: &Seat, led: &str, bound: &Bound) {
-        let waiter = Waiter::new(&self.contest.session, bound);
+        let waiter = Waiter::new(self.session(), bound);
         if let Ok(true) = self.contest.nobody_waits_for(led, &waiter) {
             seat.comes_first();
         }
         // Else it is as if one did. A bound that is over ends the sleep that follows.
     }
 
-    fn wait_for_turn(&self, seat: &Arc<Seat>) -> Result<Entry<'_>> {
-        match seat.wait() {
-            Woken::Offered(offer) => self.accept(offer),
-            Woken::Over(error) => {
-                self.state.lock().row.remove(seat);
-                Err(error)
-            }
-            Woken::Both(error, offer) => match self.accept(offer)? {
-                Entry::Held => Ok(Entry::Held),
-                Entry::Lead(_) => Err(error),
-            },
-        }
-    }
-
-    fn accept(&self, offer: Offer) -> Result<Entry<'_>> {
-        match offer {
-            Offer::Granted => Ok(Entry::Held),
-            Offer::Lead(place) => Ok(Entry::Lead(self.lead(place))),
-            Offer::Closed => Err(Error::closed()),
-            Offer::Waiting | Offer::Left => unreachable!("never offered"),
-        }
-    }
-
     /// Joins the open group if a look allows it, or stands in the global queue for all.
-    fn proceed(&self, mut lead: Lead<'_>, me: u64, bound: &Bound, data: Arc<[u8]>) -> Result<()> {
-        let waiter = Waiter::new(&self.contest.session, bound);
-        if matches!(lead.place, Place::Nowhere) && self.join_after_a_look(me, &waiter) {
+    fn proceed(
+        &self,
+        mut lead: Lead<'_, Self>,
+        me: u64,
+        bound: &Bound,
+        data: Arc<[u8]>,
+    ) -> Result<()> {
+        let waiter = Waiter::new(self.session(), bound);
+        if lead.place().is_nowhere() && self.join_after_a_look(me, &waiter) {
             return Ok(());
         }
         let entered = |name: &str| self.state.lock().led = Some(name.to_owned());
         let claim = Claim {
-            curious: true,
+            wants_news: true,
             reporter: bound.reporter.as_deref(),
             entered: &entered,
             ..Claim::plain(data)
         };
-        let won = self.contest.acquire(&mut lead.place, &waiter, &claim)?;
+        let won = self.contest.acquire(lead.place(), &waiter, &claim)?;
         self.hold(me, won);
         // Those who lead win for others, too. Not those who keep a writer's place: they still
         // write.
@@ -355,13 +330,13 @@ impl SharedQueue {
         let Some((number, tenure)) = open else {
             return false;
         };
-        let news = match self
-            .contest
-            .look_for_others(&tenure, |request| waiter.call(request))
-        {
+        let looked = waiter
+            .contact_now()
+            .and_then(|contact| self.contest.look_for_others(&tenure, &contact));
+        let news = match looked {
             Ok(news) => news,
             Err(error) => {
-                log::debug!("a group is not joined, as others could not be seen: {error}");
+                log::debug!("a group is not joined, as others could not be seen: {error:?}");
                 return false;
             }
         };
@@ -397,14 +372,14 @@ impl SharedQueue {
         match self.let_go() {
             Ok(Some(group)) => self.contest.abandon(&group.tenure, group.news),
             Ok(None) => {}
-            Err(error) => log::debug!("{}: {error}", self.contest.folder),
+            Err(error) => log::debug!("{}: {error}", self.contest.path()),
         }
     }
 
     /// Gives the group back whose last member this thread was.
     fn let_go(&self) -> Result<Option<Group>> {
         // A guard that a forked child has inherited is its parent's.
-        self.contest.session.fork().refuse_child()?;
+        self.session().refuse_child()?;
         let me = thread_number();
         let group = {
             let mut state = self.state.lock();
@@ -435,6 +410,10 @@ impl SharedQueue {
     }
 
     // ---- what the lock's users can see ----
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        self.contest.session()
+    }
 
     /// How often this thread holds.
     pub(crate) fn depth(&self) -> u32 {
@@ -467,9 +446,9 @@ impl SharedQueue {
     }
 }
 
-impl Recalled for SharedQueue {
+impl OnRevoke for SharedQueue {
     /// The members decide; nobody joins any more.
-    fn recalled(&self) {}
+    fn on_revoke(&self) {}
 }
 
 impl LocalLock for SharedQueue {
@@ -485,6 +464,6 @@ impl LocalLock for SharedQueue {
 
 impl Drop for SharedQueue {
     fn drop(&mut self) {
-        self.contest.session.remove_lock(self.key);
+        self.session().remove_lock(self.key);
     }
 }

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::global_queue::{make_node, sleep_until_fired};
+use crate::global_queue::make_node;
 use crate::recipe::node_data::NodeData;
-use crate::session::keeper::{KeeperError, Reply, Request, WatchKind};
-use crate::session::watches::Wake;
-use crate::session::{CallError, Session, Step, Waiter, WatchGuard};
+use crate::session::backend::WatchKind;
+use crate::session::{Contact, Session, Step, Waiter, Wake, Watch, found, gone};
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
 use crate::znode::path::LockPath;
 
@@ -57,8 +56,8 @@ impl Barrier {
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub fn set(&self) -> Result<()> {
         let data = NodeData::default().now();
-        self.persist(&Bound::none(), |waiter| {
-            make_node(self.path(), &data, |request| waiter.call(request))?;
+        self.persist(&Bound::none(), |contact| {
+            make_node(contact, self.path(), &data)?;
             Ok(Some(()))
         })
     }
@@ -68,11 +67,9 @@ impl Barrier {
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub fn remove(&self) -> Result<()> {
-        self.persist(&Bound::none(), |waiter| {
-            match waiter.call(Request::delete(self.path())) {
-                Ok(_) | Err(CallError::Refused(KeeperError::NoNode)) => Ok(Some(())),
-                Err(error) => Err(error),
-            }
+        self.persist(&Bound::none(), |contact| {
+            gone(contact.delete(self.path(), None))?;
+            Ok(Some(()))
         })
     }
 
@@ -81,9 +78,8 @@ impl Barrier {
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub fn is_set(&self) -> Result<bool> {
-        self.persist(&Bound::none(), |waiter| {
-            let (reply, _) = waiter.call(Request::stat(self.path()))?;
-            Ok(Some(matches!(reply, Reply::Stat(Some(_)))))
+        self.persist(&Bound::none(), |contact| {
+            Ok(Some(contact.stat(self.path())?.is_some()))
         })
     }
 
@@ -113,11 +109,10 @@ impl Barrier {
 
     fn attempt(&self, patience: Patience) -> Result<bool> {
         let at_once = || {
-            self.session().fork().refuse_child()?;
-            match self.session().call(&Request::stat(self.path())) {
-                Ok((Reply::Stat(stat), _)) => Ok(stat.is_none().then_some(())),
-                Ok(_) => unreachable!("a stat is answered with a stat"),
-                Err(error) => Err(error.finally(self.session().target(), self.path())),
+            let contact = self.session().side_contact();
+            match contact.and_then(|contact| contact.stat(self.path())) {
+                Ok(stat) => Ok(stat.is_none().then_some(())),
+                Err(error) => Err(error.into_error(self.session().target(), self.path())),
             }
         };
         let open = patience.attempt(at_once, |bound| self.wait_within(bound))?;
@@ -138,28 +133,19 @@ impl Barrier {
     fn wait_within(&self, bound: &Bound) -> Result<()> {
         // The node for which we wait: one that was made after it says that the gate was open.
         let mut closed_by: Option<i64> = None;
-        let mut watch: Option<WatchGuard> = None;
-        self.persist(bound, |waiter| {
-            let wake = Wake::Signal(Arc::clone(waiter.signal()));
-            let fresh = WatchGuard::new(self.session(), self.path(), WatchKind::Data, Some(wake));
-            let watch = fresh.of_reused_name().instead_of(&mut watch);
-            let request = Request::Data {
-                path: self.path().to_owned(),
-                watch: true,
+        let mut watching = None;
+        self.persist(bound, |contact| {
+            let wake = Wake::Signal(Arc::clone(contact.signal()));
+            let watch = Watch::new(contact, self.path(), WatchKind::Data, Some(wake));
+            let watch = watching.insert(watch);
+            let Some((_, stat)) = found(contact.watch_data(watch))? else {
+                return Ok(Some(()));
             };
-            match waiter.call(request) {
-                Ok((Reply::Data(_, stat), contact)) => {
-                    watch.armed(contact.connection);
-                    if *closed_by.get_or_insert(stat.czxid) != stat.czxid {
-                        return Ok(Some(()));
-                    }
-                    sleep_until_fired(watch.notice(), waiter, &contact)?;
-                    Ok(None)
-                }
-                Ok(_) => unreachable!("data is answered with data"),
-                Err(CallError::Refused(KeeperError::NoNode)) => Ok(Some(())),
-                Err(error) => Err(error),
+            if *closed_by.get_or_insert(stat.czxid) != stat.czxid {
+                return Ok(Some(()));
             }
+            contact.sleep_until_any(&[watch])?;
+            Ok(None)
         })
     }
 
@@ -176,11 +162,10 @@ impl Barrier {
     fn persist<T>(
         &self,
         bound: &Bound,
-        mut step: impl FnMut(&Waiter<'_>) -> Step<Option<T>>,
+        step: impl FnMut(&Contact<'_>) -> Step<Option<T>>,
     ) -> Result<T> {
-        self.session().fork().refuse_child()?;
         let waiter = Waiter::new(self.session(), bound);
-        waiter.persist(self.path(), |_| step(&waiter))
+        waiter.persist(self.path(), step)
     }
 }
 

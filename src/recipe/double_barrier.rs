@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::global_queue::{Claim, Contest, Member, News, Place, WaitStrategy};
+use crate::global_queue::{Claim, Member, Rendezvous};
 use crate::recipe::guard::{Holding, holding_methods};
 use crate::recipe::node_data::NodeData;
 use crate::session::{Session, Waiter};
 use crate::tenure::Tenure;
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
-use crate::znode::names::{Class, Dialect, Grammar};
+use crate::znode::names::{Dialect, Grammar};
 use crate::znode::path::LockPath;
 
 /// So many members go in together, and come out together, over all processes that use the same
@@ -51,23 +51,10 @@ pub struct DoubleBarrier {
 }
 
 struct Inner {
-    contest: Contest,
-    members: usize,
+    rendezvous: Rendezvous,
     data: NodeData,
     /// Keeps the session open.
     _client: Client,
-}
-
-/// A place in the folder. Dropping it withdraws a node that has not entered.
-struct Attempt<'a> {
-    contest: &'a Contest,
-    place: Place,
-}
-
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        self.contest.withdraw(std::mem::take(&mut self.place));
-    }
 }
 
 impl DoubleBarrier {
@@ -131,25 +118,18 @@ impl DoubleBarrier {
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
     pub fn enter_with(&self, options: AcquireOptions) -> Result<Membership> {
         let AcquireOptions { bound, data } = options;
-        let data = self.inner.data.or(&self.inner.contest.folder, data)?;
+        let data = self.inner.data.or(self.inner.rendezvous.path(), data)?;
         self.enter_within(&bound, &data)
     }
 
     fn enter_within(&self, bound: &Bound, data: &NodeData) -> Result<Membership> {
-        let Inner {
-            contest, members, ..
-        } = &*self.inner;
-        contest.session.fork().refuse_child()?;
-        let waiter = Waiter::new(&contest.session, bound);
+        let rendezvous = &self.inner.rendezvous;
+        let waiter = Waiter::new(rendezvous.session(), bound);
         let claim = Claim {
             reporter: bound.reporter.as_deref(),
             ..Claim::plain(data.now())
         };
-        let mut attempt = Attempt {
-            contest,
-            place: Place::Nowhere,
-        };
-        let member = contest.meet(&mut attempt.place, &waiter, &claim, *members)?;
+        let member = rendezvous.meet(&waiter, &claim)?;
         Ok(Membership {
             inner: Arc::clone(&self.inner),
             member: Some(member),
@@ -159,13 +139,13 @@ impl DoubleBarrier {
     /// How many members must enter.
     #[must_use]
     pub fn members(&self) -> usize {
-        self.inner.members
+        self.inner.rendezvous.members()
     }
 
     /// The path, without the chroot.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.inner.contest.folder.as_str()
+        self.inner.rendezvous.path().as_str()
     }
 }
 
@@ -216,17 +196,11 @@ impl DoubleBarrierBuilder<'_> {
             return Err(Error::invalid(format!("{folder}: a barrier for 0 members")));
         }
         let data = NodeData::checked(&folder, self.data)?;
-        let contest = Contest::new(
-            Arc::clone(self.client.session()),
-            folder,
-            Grammar::member(self.dialect),
-            Class::Member,
-            WaitStrategy::ParentWatch,
-        );
+        let grammar = Grammar::member(self.dialect);
+        let rendezvous = Rendezvous::new(self.client.session(), folder, grammar, self.members);
         Ok(DoubleBarrier {
             inner: Arc::new(Inner {
-                contest,
-                members: self.members,
+                rendezvous,
                 data,
                 _client: self.client.clone(),
             }),
@@ -291,10 +265,9 @@ impl Membership {
     }
 
     fn leave_within(mut self, bound: &Bound) -> Result<()> {
-        let Inner { contest, .. } = &*self.inner;
-        contest.session.fork().refuse_child()?;
-        let waiter = Waiter::new(&contest.session, bound);
-        contest.part(self.as_member(), &waiter)?;
+        let rendezvous = &self.inner.rendezvous;
+        let waiter = Waiter::new(rendezvous.session(), bound);
+        rendezvous.part(self.as_member(), &waiter)?;
         // Gone already: nothing is left for Drop.
         self.member = None;
         Ok(())
@@ -311,18 +284,14 @@ impl Holding for Membership {
     }
 
     fn session(&self) -> &Arc<Session> {
-        &self.inner.contest.session
+        self.inner.rendezvous.session()
     }
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        let Inner { contest, .. } = &*self.inner;
-        if contest.session.fork().forked() {
-            return;
-        }
         if let Some(member) = self.member.take() {
-            contest.abandon(&member.tenure, News::Unknown(None));
+            self.inner.rendezvous.abandon(&member);
         }
     }
 }

@@ -32,7 +32,7 @@ macro_rules! turns {
                 self.tenure()
             }
             fn session(&self) -> &Arc<Session> {
-                &self.contest.session
+                self.session()
             }
             #[inline]
             fn release(&self) -> Result<()> {
@@ -113,7 +113,7 @@ macro_rules! holding_methods {
         #[must_use]
         pub fn state(&self) -> $crate::LockState {
             use $crate::recipe::guard::Holding;
-            if self.session().fork().forked() {
+            if self.session().is_forked() {
                 return $crate::LockState::Lost;
             }
             self.tenure().state($crate::sync::now())

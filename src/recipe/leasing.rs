@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::global_queue::{Claim, Contest, Limit, News, Place, WaitStrategy};
+use crate::global_queue::{Claim, GlobalQueue, Limit, PermitFolder, WaitStrategy};
 use crate::local_queue::{LocalQueue, Policy};
 use crate::recipe::guard::log_release;
 use crate::recipe::node_data::NodeData;
@@ -19,24 +19,11 @@ use crate::znode::path::LockPath;
 /// Leases, and the lock in front of them.
 pub(crate) struct Leasing {
     queue: Arc<LocalQueue>,
-    leases: Contest,
-    limit: Limit,
+    permits: PermitFolder,
     home: LockPath,
     data: NodeData,
     /// Keeps the session open.
     _client: Client,
-}
-
-/// A place among the leases. Dropping it withdraws what was created and not won.
-struct Attempt<'a> {
-    leases: &'a Contest,
-    place: Place,
-}
-
-impl Drop for Attempt<'_> {
-    fn drop(&mut self) {
-        self.leases.withdraw(std::mem::take(&mut self.place));
-    }
 }
 
 /// Gives the lock in front of the leases back, also on unwinding.
@@ -68,23 +55,20 @@ impl Leasing {
             Dialect::Curator => (home.child("locks"), home.child("leases")),
             Dialect::Kazoo => (format!("{home}-__lock__"), home.as_str().to_owned()),
         };
-        let contest = |path: &str, grammar, class, strategy| -> Result<Contest> {
-            let folder = LockPath::parse(path).map_err(Error::invalid)?;
-            let session = Arc::clone(settings.client.session());
-            Ok(Contest::new(session, folder, grammar, class, strategy))
-        };
-        let locks = contest(
-            &locks,
+        let parse = |path: &str| LockPath::parse(path).map_err(Error::invalid);
+        let session = settings.client.session();
+        let locks = GlobalQueue::new(
+            session,
+            parse(&locks)?,
             Grammar::mutex(dialect, None),
             Class::Exclusive,
             settings.strategy,
-        )?;
-        let strategy = WaitStrategy::ParentWatch;
-        let leases = contest(&leases, Grammar::lease(dialect), Class::Lease, strategy)?;
+        );
+        let limit = limit(&home);
+        let permits = PermitFolder::new(session, parse(&leases)?, Grammar::lease(dialect), limit);
         Ok(Arc::new(Self {
             queue: LocalQueue::new(locks, settings.policy),
-            leases,
-            limit: limit(&home),
+            permits,
             home,
             data,
             _client: settings.client.clone(),
@@ -92,7 +76,7 @@ impl Leasing {
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {
-        &self.leases.session
+        self.permits.session()
     }
 
     /// Takes the lock in front, creates the leases, and waits until they fit.
@@ -114,20 +98,12 @@ impl Leasing {
                 reporter: bound.reporter.as_deref(),
                 ..Claim::plain(data.now())
             };
-            let mut attempt = Attempt {
-                leases: &self.leases,
-                place: Place::Nowhere,
-            };
-            let (place, first) = (&mut attempt.place, self.queue.tenure());
-            match self
-                .leases
-                .acquire_leases(place, &waiter, &claim, &self.limit, &first)
-            {
+            let first = self.queue.tenure();
+            match self.permits.acquire(&waiter, &claim, &first) {
                 Ok(tenure) => return Ok(self.lease(tenure)),
                 // The lock in front was lost: another may count now.
                 Err(error) if error.is_lock_lost() => {
                     log::debug!("{}: queueing again: {error}", self.home);
-                    drop(attempt);
                     drop(in_front);
                 }
                 Err(error) => return Err(error),
@@ -137,10 +113,7 @@ impl Leasing {
 
     /// Writes nothing if there is nothing to be had.
     pub(crate) fn try_acquire(self: &Arc<Self>, count: usize) -> Result<Option<Lease>> {
-        self.session().fork().refuse_child()?;
-        if !self.leases.has_free_leases(count, &self.limit)?
-            || !self.queue.try_acquire(|| self.data.now())?
-        {
+        if !self.permits.has_free(count)? || !self.queue.try_acquire(|| self.data.now())? {
             return Ok(None);
         }
         let bound = Bound::none();
@@ -153,14 +126,7 @@ impl Leasing {
             count,
             ..Claim::plain(self.data.now())
         };
-        let mut attempt = Attempt {
-            leases: &self.leases,
-            place: Place::Nowhere,
-        };
-        let place = &mut attempt.place;
-        let tenure = self
-            .leases
-            .try_acquire_leases(place, &waiter, &claim, &self.limit)?;
+        let tenure = self.permits.try_acquire(&waiter, &claim)?;
         Ok(tenure.map(|tenure| self.lease(tenure)))
     }
 
@@ -175,11 +141,11 @@ impl Leasing {
     /// the head of the queue may have a lease that does not fit yet.
     pub(crate) fn participants(&self) -> Result<Vec<Participant>> {
         let max = self.limit_now()?;
-        let mut holders = self.leases.participants()?;
+        let mut holders = self.permits.participants()?;
         for (position, holder) in (0..).zip(&mut holders) {
             holder.holds = position < max;
         }
-        let mut waiters = self.queue.contest.participants()?;
+        let mut waiters = self.queue.participants()?;
         for waiter in &mut waiters {
             waiter.holds = false;
         }
@@ -192,26 +158,22 @@ impl Leasing {
 
     /// How many leases there are now.
     pub(crate) fn taken(&self) -> Result<u32> {
-        self.leases.leases_taken()
+        self.permits.taken()
     }
 
     pub(crate) fn limit_now(&self) -> Result<u32> {
-        self.leases.limit_now(&self.limit)
-    }
-
-    /// The queue that a participant's node stands in: the leases', or that of the lock in front.
-    fn contest_of(&self, participant: &Participant) -> &Contest {
-        let (folder, _) = crate::znode::path::split(participant.path());
-        if folder == self.queue.contest.folder.as_str() {
-            &self.queue.contest
-        } else {
-            &self.leases
-        }
+        self.permits.limit_now()
     }
 
     pub(crate) fn break_lock(&self, participant: &Participant) -> Result<bool> {
-        let contest = self.contest_of(participant);
-        contest.break_lock(participant.path())
+        let path = participant.path();
+        let (folder, _) = crate::znode::path::split(path);
+        // The one in front is the one that waits.
+        if folder == self.queue.path().as_str() {
+            self.queue.break_lock(path)
+        } else {
+            self.permits.break_lock(path)
+        }
     }
 
     pub(crate) fn path(&self) -> &str {
@@ -290,13 +252,12 @@ impl Lease {
     /// As [`Lease::unlock`], in the background.
     pub(crate) fn abandon(mut self) {
         if let Some(tenure) = self.tenure.take() {
-            self.leasing.leases.abandon(&tenure, News::Unknown(None));
+            self.leasing.permits.abandon(&tenure);
         }
     }
 
     fn give_back(&self, tenure: &Tenure) -> Result<()> {
-        self.session().fork().refuse_child()?;
-        self.leasing.leases.leave(tenure, News::Unknown(None))
+        self.leasing.permits.leave(tenure)
     }
 }
 

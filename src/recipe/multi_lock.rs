@@ -12,8 +12,8 @@ use crate::recipe::mutex::{Mutex, MutexGuard};
 use crate::recipe::rw_lock::{RwLock, RwReadGuard, RwWriteGuard};
 use crate::recipe::semaphore_mutex::{SemaphoreMutex, SemaphoreMutexGuard};
 use crate::recipe::simple_mutex::{SimpleMutex, SimpleMutexGuard};
-use crate::session::Session;
-use crate::tenure::{LockState, LossReason, Tenure};
+use crate::session::{LossReason, Session};
+use crate::tenure::{LockState, Tenure};
 use crate::wait::announcement::Announcement;
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
 use crate::znode::fencing::FencingToken;
@@ -365,7 +365,7 @@ impl<'a> MultiLockGuard<'a> {
     pub fn state(&self) -> LockState {
         let now = crate::sync::now();
         let states = self.held.0.iter().map(|guard| {
-            if guard.session().fork().forked() {
+            if guard.session().is_forked() {
                 return LockState::Lost;
             }
             guard.tenure().state(now)

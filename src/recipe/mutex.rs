@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::global_queue::{Contest, WaitStrategy};
+use crate::global_queue::{GlobalQueue, WaitStrategy};
 use crate::local_queue::{LocalQueue, Policy};
 use crate::recipe::guard::{
     Hold, guard_traits, holding_methods, revocation_method, unlock_methods,
@@ -152,7 +152,7 @@ impl Mutex {
     /// that ZooKeeper would not take.
     pub fn lock_with(&self, options: AcquireOptions) -> Result<MutexGuard<'_>> {
         let AcquireOptions { bound, data } = options;
-        let data = self.data.or(&self.queue.contest.folder, data)?;
+        let data = self.data.or(self.queue.path(), data)?;
         self.queue.acquire(&bound, || data.now())?;
         Ok(MutexGuard(Hold::new(&self.queue)))
     }
@@ -180,7 +180,7 @@ impl Mutex {
     pub fn participants(&self) -> Result<Vec<Participant>> {
         let idle = self.queue.idle_node();
         let own: Vec<_> = self.queue.own_node().into_iter().collect();
-        let queued = self.queue.contest.participants()?;
+        let queued = self.queue.participants()?;
         Ok(Participant::all(queued, &own, idle.as_deref()))
     }
 
@@ -194,7 +194,7 @@ impl Mutex {
     /// [`is_invalid`](Error::is_invalid) if it is a participant of another lock; otherwise as
     /// [`try_lock`](Self::try_lock).
     pub fn revoke(&self, participant: &Participant) -> Result<bool> {
-        self.queue.contest.revoke(participant.path())
+        self.queue.revoke(participant.path())
     }
 
     /// Deletes a participant's node by force, whoever it is: the next in the queue gets the lock.
@@ -207,7 +207,7 @@ impl Mutex {
     /// # Errors
     /// As [`revoke`](Self::revoke).
     pub fn break_lock(&self, participant: &Participant) -> Result<bool> {
-        self.queue.contest.break_lock(participant.path())
+        self.queue.break_lock(participant.path())
     }
 
     /// Gives up an idle tenure at once, if there is one (see [`MutexBuilder::linger`]).
@@ -216,18 +216,18 @@ impl Mutex {
     /// [`is_connection_loss`](Error::is_connection_loss) if ZooKeeper has not confirmed it yet;
     /// it goes on in the background.
     pub fn release_idle(&self) -> Result<()> {
-        self.queue.contest.session.fork().refuse_child()?;
+        self.queue.session().refuse_child()?;
         self.queue.end_idle()
     }
 
     /// The folder in which contenders queue, without the chroot.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.queue.contest.folder.as_str()
+        self.queue.path().as_str()
     }
 
     pub(crate) fn session(&self) -> &Session {
-        &self.queue.contest.session
+        self.queue.session()
     }
 }
 
@@ -339,15 +339,15 @@ impl MutexBuilder<'_> {
     pub fn build(self) -> Result<Mutex> {
         let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
         let data = NodeData::checked(&folder, self.data)?;
-        let contest = Contest::new(
-            Arc::clone(self.client.session()),
+        let queue = GlobalQueue::new(
+            self.client.session(),
             folder,
             Grammar::mutex(self.dialect, self.name),
             Class::Exclusive,
             self.strategy,
         );
         Ok(Mutex {
-            queue: LocalQueue::new(contest, self.policy),
+            queue: LocalQueue::new(queue, self.policy),
             data,
             _client: self.client.clone(),
         })

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::global_queue::{Contest, WaitStrategy};
+use crate::global_queue::{GlobalQueue, WaitStrategy};
 use crate::local_queue::{LocalQueue, Policy, SharedQueue};
 use crate::recipe::guard::{
     Hold, guard_traits, holding_methods, log_release, revocation_method, unlock_methods,
@@ -135,7 +135,7 @@ impl RwLock {
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
     pub fn read_with(&self, options: AcquireOptions) -> Result<RwReadGuard<'_>> {
         let AcquireOptions { bound, data } = options;
-        let data = self.data.or(&self.readers.contest.folder, data)?;
+        let data = self.data.or(self.writers.path(), data)?;
         self.read_within(&bound, &data)
     }
 
@@ -203,7 +203,7 @@ impl RwLock {
     /// As [`write`](Self::write) and [`Mutex::lock_with`](crate::Mutex::lock_with).
     pub fn write_with(&self, options: AcquireOptions) -> Result<RwWriteGuard<'_>> {
         let AcquireOptions { bound, data } = options;
-        let data = self.data.or(&self.writers.contest.folder, data)?;
+        let data = self.data.or(self.writers.path(), data)?;
         self.write_within(&bound, &data)
     }
 
@@ -253,7 +253,7 @@ impl RwLock {
         let idle = self.writers.idle_node();
         let mut own = self.readers.own_nodes();
         own.extend(self.writers.own_node());
-        let queued = self.writers.contest.participants()?;
+        let queued = self.writers.participants()?;
         Ok(Participant::all(queued, &own, idle.as_deref()))
     }
 
@@ -262,7 +262,7 @@ impl RwLock {
     /// # Errors
     /// As [`Mutex::revoke`](crate::Mutex::revoke).
     pub fn revoke(&self, participant: &Participant) -> Result<bool> {
-        self.writers.contest.revoke(participant.path())
+        self.writers.revoke(participant.path())
     }
 
     /// Deletes a participant's node by force; see
@@ -271,17 +271,17 @@ impl RwLock {
     /// # Errors
     /// As [`Mutex::revoke`](crate::Mutex::revoke).
     pub fn break_lock(&self, participant: &Participant) -> Result<bool> {
-        self.writers.contest.break_lock(participant.path())
+        self.writers.break_lock(participant.path())
     }
 
     /// The folder in which contenders queue, without the chroot.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.writers.contest.folder.as_str()
+        self.writers.path().as_str()
     }
 
     pub(crate) fn session(&self) -> &Session {
-        &self.writers.contest.session
+        self.writers.session()
     }
 }
 
@@ -357,9 +357,9 @@ impl RwLockBuilder<'_> {
     pub fn build(self) -> Result<RwLock> {
         let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
         let data = NodeData::checked(&folder, self.data)?;
-        let contest = |class| {
-            Contest::new(
-                Arc::clone(self.client.session()),
+        let queue = |class| {
+            GlobalQueue::new(
+                self.client.session(),
                 folder.clone(),
                 Grammar::rw(self.dialect),
                 class,
@@ -368,8 +368,8 @@ impl RwLockBuilder<'_> {
         };
         let revocable = self.policy.revocable;
         Ok(RwLock {
-            readers: SharedQueue::new(contest(Class::Read), revocable),
-            writers: LocalQueue::new(contest(Class::Write), self.policy),
+            readers: SharedQueue::new(queue(Class::Read), revocable),
+            writers: LocalQueue::new(queue(Class::Write), self.policy),
             data,
             _client: self.client.clone(),
         })

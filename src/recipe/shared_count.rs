@@ -6,8 +6,8 @@ use std::sync::Arc;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::count;
-use crate::session::keeper::{KeeperError, Request};
-use crate::session::{CallError, Step, Waiter};
+use crate::session::backend::Refusal;
+use crate::session::{CallError, Contact, Step, Waiter};
 use crate::wait::bound::Bound;
 use crate::znode::path::LockPath;
 
@@ -52,10 +52,8 @@ impl SharedCount {
     /// [`is_invalid`](Error::is_invalid) if the node holds something else than four bytes;
     /// otherwise as [`Mutex::lock`](crate::Mutex::lock).
     pub fn get(&self) -> Result<i32> {
-        self.persist(|waiter| {
-            let (value, _) = count::read(&self.path, self.initial, false, |request| {
-                waiter.call(request)
-            })?;
+        self.persist(|contact| {
+            let value = count::read(contact, &self.path, self.initial, None)?;
             Ok(Some(value.number))
         })
     }
@@ -65,11 +63,9 @@ impl SharedCount {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn set(&self, number: i32) -> Result<()> {
-        self.persist(|waiter| {
-            count::read(&self.path, self.initial, false, |request| {
-                waiter.call(request)
-            })?;
-            waiter.call(self.write(number, None))?;
+        self.persist(|contact| {
+            count::read(contact, &self.path, self.initial, None)?;
+            self.write(contact, number, None)?;
             Ok(Some(()))
         })
     }
@@ -81,20 +77,18 @@ impl SharedCount {
     /// been set or not: read it.
     pub fn compare_and_set(&self, expected: i32, number: i32) -> Result<bool> {
         let session = self.client.session();
-        session.fork().refuse_child()?;
-        let call = |request| session.call(&request);
-        let set = || {
-            let (value, _) = count::read(&self.path, self.initial, false, call)?;
+        let set = session.side_contact().and_then(|contact| {
+            let value = count::read(&contact, &self.path, self.initial, None)?;
             if value.number != expected {
                 return Ok(false);
             }
-            match call(self.write(number, Some(value.version))) {
-                Ok(_) => Ok(true),
-                Err(CallError::Refused(KeeperError::BadVersion)) => Ok(false),
+            match self.write(&contact, number, Some(value.version)) {
+                Ok(()) => Ok(true),
+                Err(CallError::Refused(Refusal::BadVersion)) => Ok(false),
                 Err(error) => Err(error),
             }
-        };
-        set().map_err(|error: CallError| error.finally(session.target(), self.path.as_str()))
+        });
+        set.map_err(|error| error.into_error(session.target(), self.path.as_str()))
     }
 
     /// The path of the node, without the chroot.
@@ -103,20 +97,15 @@ impl SharedCount {
         self.path.as_str()
     }
 
-    fn write(&self, number: i32, version: Option<i32>) -> Request {
-        Request::Set {
-            path: self.path.as_str().to_owned(),
-            data: Arc::from(number.to_be_bytes()),
-            version,
-        }
+    fn write(&self, contact: &Contact<'_>, number: i32, version: Option<i32>) -> Step<()> {
+        let data = Arc::from(number.to_be_bytes());
+        contact.set(self.path(), &data, version).map(drop)
     }
 
-    fn persist<T>(&self, mut step: impl FnMut(&Waiter<'_>) -> Step<Option<T>>) -> Result<T> {
-        let session = self.client.session();
-        session.fork().refuse_child()?;
+    fn persist<T>(&self, step: impl FnMut(&Contact<'_>) -> Step<Option<T>>) -> Result<T> {
         let bound = Bound::none();
-        let waiter = Waiter::new(session, &bound);
-        waiter.persist(self.path.as_str(), |_| step(&waiter))
+        let waiter = Waiter::new(self.client.session(), &bound);
+        waiter.persist(self.path.as_str(), step)
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::global_queue::{Contest, WaitStrategy};
+use crate::global_queue::SingleNode;
 use crate::local_queue::{LocalQueue, Policy};
 use crate::recipe::guard::{
     Hold, guard_traits, holding_methods, revocation_method, unlock_methods,
@@ -15,7 +15,6 @@ use crate::recipe::node_data::NodeData;
 use crate::recipe::participant::Participant;
 use crate::session::Session;
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
-use crate::znode::names::{Class, Grammar};
 use crate::znode::path::LockPath;
 
 /// The unfair classic: one plain ephemeral node, and whoever creates it holds.
@@ -119,7 +118,7 @@ impl SimpleMutex {
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
     pub fn lock_with(&self, options: AcquireOptions) -> Result<SimpleMutexGuard<'_>> {
         let AcquireOptions { bound, data } = options;
-        let data = self.data.or(&self.queue.contest.folder, data)?;
+        let data = self.data.or(self.queue.path(), data)?;
         self.queue.acquire(&bound, || data.now())?;
         Ok(SimpleMutexGuard(Hold::new(&self.queue)))
     }
@@ -142,11 +141,7 @@ impl SimpleMutex {
     /// As [`try_lock`](Self::try_lock).
     pub fn participants(&self) -> Result<Vec<Participant>> {
         let own: Vec<_> = self.queue.own_node().into_iter().collect();
-        Ok(Participant::all(
-            self.queue.contest.participants()?,
-            &own,
-            None,
-        ))
+        Ok(Participant::all(self.queue.participants()?, &own, None))
     }
 
     /// Asks the holder to give the lock back; see [`Mutex::revoke`](crate::Mutex::revoke).
@@ -154,7 +149,7 @@ impl SimpleMutex {
     /// # Errors
     /// As [`Mutex::revoke`](crate::Mutex::revoke).
     pub fn revoke(&self, participant: &Participant) -> Result<bool> {
-        self.queue.contest.revoke(participant.path())
+        self.queue.revoke(participant.path())
     }
 
     /// Deletes the node by force, whoever holds by it now; see
@@ -163,17 +158,17 @@ impl SimpleMutex {
     /// # Errors
     /// As [`Mutex::revoke`](crate::Mutex::revoke).
     pub fn break_lock(&self, participant: &Participant) -> Result<bool> {
-        self.queue.contest.break_lock(participant.path())
+        self.queue.break_lock(participant.path())
     }
 
     /// The path of the node, without the chroot.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.queue.contest.folder.as_str()
+        self.queue.path().as_str()
     }
 
     pub(crate) fn session(&self) -> &Session {
-        &self.queue.contest.session
+        self.queue.session()
     }
 }
 
@@ -218,13 +213,7 @@ impl SimpleMutexBuilder<'_> {
     pub fn build(self) -> Result<SimpleMutex> {
         let path = LockPath::parse(self.path).map_err(Error::invalid)?;
         let data = NodeData::checked(&path, self.data)?;
-        let contest = Contest::new(
-            Arc::clone(self.client.session()),
-            path,
-            Grammar::sole(),
-            Class::Sole,
-            WaitStrategy::PredecessorWatch,
-        );
+        let node = SingleNode::new(self.client.session(), path);
         let policy = Policy {
             // Others who wait leave no node, so nobody would ever be known to.
             hand_off: false,
@@ -232,7 +221,7 @@ impl SimpleMutexBuilder<'_> {
             ..Policy::default()
         };
         Ok(SimpleMutex {
-            queue: LocalQueue::new(contest, policy),
+            queue: LocalQueue::new(node, policy),
             data,
             _client: self.client.clone(),
         })

@@ -1,19 +1,28 @@
 //! The seam in memory: a ZooKeeper small enough to be explored.
 //!
-//! One [`Ensemble`] serves any number of sessions, each a [`MemoryKeeper`] below a [`Session`] of
+//! One [`Ensemble`] serves any number of sessions, each a [`MemoryBackend`] below a [`Session`] of
 //! its own, as processes share a real one. What a real server can't be told to do at a given step
 //! is a method here: expire a session, break a connection before or after a request was done,
 //! remove a node by hand.
+//!
+//! Each line has two threads, as answers and events come by two ways: one takes requests to the
+//! tree and brings the answers, one brings the events of watches. So an answer can overtake an
+//! event that was sent before it, and the other way round, and a caller can leave before its
+//! answer comes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use super::Session;
-use super::keeper::{Answer, Keeper, KeeperError, NodeMode, NodeStat, WatchEvent, WatchKind};
+use super::backend::{
+    Answer, Backend, NoReply, NotOpen, Refusal, Reply, Request, Slot, WatchEvent, WatchKind,
+};
+use super::phase::Connection;
+use super::{LossReason, Session};
 use crate::link::Epoch;
 use crate::session::retry::RetryPolicy;
-use crate::sync::Mutex;
+use crate::sync::{self, Condvar, Mutex};
+use crate::znode::node::{NodeMode, NodeStat};
 use crate::znode::path::split;
 
 /// Longer than any test: in memory, a session ends when it is told to.
@@ -32,7 +41,8 @@ struct Tree {
     sessions: i64,
     /// Who watches what, with the session.
     watches: Vec<(WatchKind, String, i64)>,
-    keepers: Vec<(i64, Weak<Line>)>,
+    /// Sessions that stand, and where they are reached.
+    lines: Vec<(i64, Weak<Line>)>,
 }
 
 struct Node {
@@ -43,13 +53,16 @@ struct Node {
 }
 
 impl Node {
-    fn check(&self, version: Option<i32>) -> Answer<()> {
+    fn check(&self, version: Option<i32>) -> Done<()> {
         match version {
-            Some(version) if version != self.stat.version => Err(KeeperError::BadVersion),
+            Some(version) if version != self.stat.version => Err(Refusal::BadVersion),
             _ => Ok(()),
         }
     }
 }
+
+/// What the tree says to a request.
+type Done<T> = Result<T, Refusal>;
 
 /// What happens to the next request of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,24 +72,6 @@ pub(crate) enum Fault {
     /// The request is done, and the connection breaks before the answer arrives.
     After,
 }
-
-/// One client's end: what a link is to a real server.
-pub(crate) struct Line {
-    ensemble: Arc<Ensemble>,
-    session: OnceLock<Weak<Session>>,
-    state: Mutex<LineState>,
-}
-
-#[derive(Default)]
-struct LineState {
-    epoch: Option<Arc<Epoch>>,
-    epochs: u64,
-    open: bool,
-    closed: bool,
-    fault: Option<Fault>,
-}
-
-pub(crate) struct MemoryKeeper(Arc<Line>);
 
 impl Ensemble {
     pub(crate) fn new() -> Arc<Self> {
@@ -90,11 +85,17 @@ impl Ensemble {
             ensemble: Arc::clone(self),
             session: OnceLock::new(),
             state: Mutex::new(LineState::default()),
+            work: Condvar::new(),
+            turns: Mutex::new(()),
         });
         assert!(line.session.set(Arc::downgrade(&session)).is_ok());
-        let keeper = MemoryKeeper(Arc::clone(&line));
+        for run in [Line::bring_answers, Line::bring_events] {
+            let line = Arc::clone(&line);
+            sync::spawn("line", move || run(&line)).expect("a thread");
+        }
+        let backend = MemoryBackend(Arc::clone(&line));
         session
-            .attach(Box::new(keeper))
+            .attach(Box::new(backend))
             .expect("no thread to start");
         line.new_session();
         (session, line)
@@ -138,9 +139,9 @@ impl std::fmt::Debug for Ensemble {
 }
 
 impl Tree {
-    fn children(&self, path: &str) -> Answer<Vec<String>> {
+    fn children(&self, path: &str) -> Done<Vec<String>> {
         if !path.is_empty() && !self.nodes.contains_key(path) {
-            return Err(KeeperError::NoNode);
+            return Err(Refusal::NoNode);
         }
         let prefix = format!("{path}/");
         let below = self.nodes.range(prefix.clone()..);
@@ -151,13 +152,13 @@ impl Tree {
             .collect())
     }
 
-    fn create(&mut self, path: &str, data: &[u8], mode: NodeMode, owner: i64) -> Answer<String> {
+    fn create(&mut self, path: &str, data: &[u8], mode: NodeMode, owner: i64) -> Done<String> {
         let (parent, _) = split(path);
         let mut path = path.to_owned();
         if !parent.is_empty() {
-            let node = self.nodes.get_mut(parent).ok_or(KeeperError::NoNode)?;
+            let node = self.nodes.get_mut(parent).ok_or(Refusal::NoNode)?;
             if node.stat.ephemeral_owner != 0 {
-                return Err(KeeperError::EphemeralParent);
+                return Err(Refusal::EphemeralParent);
             }
             if mode == NodeMode::EphemeralSequential {
                 path = format!("{path}{:010}", node.creates);
@@ -165,7 +166,7 @@ impl Tree {
             node.creates += 1;
         }
         if self.nodes.contains_key(&path) {
-            return Err(KeeperError::NodeExists);
+            return Err(Refusal::NodeExists);
         }
         self.zxid += 1;
         let stat = NodeStat {
@@ -191,8 +192,8 @@ impl Tree {
         Ok(path)
     }
 
-    fn set(&mut self, path: &str, data: &[u8], version: Option<i32>) -> Answer<NodeStat> {
-        let node = self.nodes.get_mut(path).ok_or(KeeperError::NoNode)?;
+    fn set(&mut self, path: &str, data: &[u8], version: Option<i32>) -> Done<NodeStat> {
+        let node = self.nodes.get_mut(path).ok_or(Refusal::NoNode)?;
         node.check(version)?;
         node.data = data.to_vec();
         node.stat.version += 1;
@@ -203,11 +204,11 @@ impl Tree {
         Ok(stat)
     }
 
-    fn delete(&mut self, path: &str, version: Option<i32>) -> Answer<()> {
-        let node = self.nodes.get(path).ok_or(KeeperError::NoNode)?;
+    fn delete(&mut self, path: &str, version: Option<i32>) -> Done<()> {
+        let node = self.nodes.get(path).ok_or(Refusal::NoNode)?;
         node.check(version)?;
         if !self.children(path)?.is_empty() {
-            return Err(KeeperError::NotEmpty);
+            return Err(Refusal::NotEmpty);
         }
         self.zxid += 1;
         self.nodes.remove(path);
@@ -219,17 +220,16 @@ impl Tree {
         Ok(())
     }
 
-    /// Delivers an event. Under the tree's lock, as each client gets its events in the order of
-    /// the changes; a watcher only signals, and never comes back here.
+    /// Sends an event. Under the tree's lock, as each client gets its events in the order of the
+    /// changes.
     fn fire(&mut self, kind: WatchKind, path: &str, event: WatchEvent) {
         let hits = self
             .watches
             .extract_if(.., |(of, at, _)| *of == kind && at == path);
         for (_, _, session_id) in hits.collect::<Vec<_>>() {
-            let line = self.keepers.iter().find(|(id, _)| *id == session_id);
-            let line = line.and_then(|(_, line)| line.upgrade());
-            if let Some(session) = line.and_then(|line| line.session()) {
-                session.watch_event(path, event);
+            let line = self.lines.iter().find(|(id, _)| *id == session_id);
+            if let Some(line) = line.and_then(|(_, line)| line.upgrade()) {
+                line.send_event(path, event);
             }
         }
     }
@@ -243,7 +243,7 @@ impl Tree {
 
     fn end_session(&mut self, session_id: i64) {
         self.watches.retain(|(_, _, id)| *id != session_id);
-        self.keepers.retain(|(id, _)| *id != session_id);
+        self.lines.retain(|(id, _)| *id != session_id);
         let owned: Vec<_> = self
             .nodes
             .iter()
@@ -257,32 +257,109 @@ impl Tree {
     }
 }
 
+impl Tree {
+    fn answer(&mut self, request: &Request, session_id: i64) -> Done<Reply> {
+        Ok(match request {
+            Request::Create { path, data, mode } => {
+                Reply::Path(self.create(path, data, *mode, session_id)?)
+            }
+            Request::Delete { path, version } => {
+                self.delete(path, *version)?;
+                Reply::Done
+            }
+            Request::Children { path, watch } => {
+                let children = self.children(path)?;
+                if *watch {
+                    self.watch(WatchKind::Children, path, session_id);
+                }
+                Reply::Children(children)
+            }
+            Request::Data { path, watch } => {
+                let node = self.nodes.get(path).ok_or(Refusal::NoNode)?;
+                let reply = Reply::Data(node.data.clone(), node.stat);
+                if *watch {
+                    self.watch(WatchKind::Data, path, session_id);
+                }
+                reply
+            }
+            Request::Set {
+                path,
+                data,
+                version,
+            } => Reply::Stat(Some(self.set(path, data, *version)?)),
+            Request::Stat { path, watch } => {
+                if *watch {
+                    self.watch(WatchKind::Data, path, session_id);
+                }
+                Reply::Stat(self.nodes.get(path).map(|node| node.stat))
+            }
+            Request::Unwatch { path, kind } => {
+                let before = self.watches.len();
+                self.watches
+                    .retain(|(of, at, id)| (*of, at, *id) != (*kind, path, session_id));
+                if self.watches.len() == before {
+                    return Err(Refusal::NoWatch);
+                }
+                Reply::Done
+            }
+            Request::MakeRoot => Reply::Done,
+        })
+    }
+}
+
+/// One client's end: what a link is to a real server.
+pub(crate) struct Line {
+    ensemble: Arc<Ensemble>,
+    session: OnceLock<Weak<Session>>,
+    state: Mutex<LineState>,
+    /// There is something to bring, or the line was closed.
+    work: Condvar,
+    /// Connections are made and broken one after the other, as a link's one thread does.
+    turns: Mutex<()>,
+}
+
+#[derive(Default)]
+struct LineState {
+    epoch: Option<Arc<Epoch>>,
+    epochs: u64,
+    /// Counts connections.
+    connections: u64,
+    /// The connection that stands, 0 for none.
+    connection: u64,
+    open: bool,
+    closed: bool,
+    fault: Option<Fault>,
+    /// What was submitted and not answered.
+    requests: VecDeque<(u64, Vec<Request>, Arc<dyn Slot>)>,
+    /// What is on its way: each event with its number.
+    events: VecDeque<(String, WatchEvent, u64)>,
+    events_sent: u64,
+    events_delivered: u64,
+}
+
+pub(crate) struct MemoryBackend(Arc<Line>);
+
 impl Line {
     fn session(&self) -> Option<Arc<Session>> {
         self.session.get().and_then(Weak::upgrade)
     }
 
     fn new_session(self: &Arc<Self>) {
-        let epoch = {
+        let connection = {
+            let mut tree = self.ensemble.tree.lock();
             let mut state = self.state.lock();
             if state.closed {
                 return;
             }
-            let session_id = {
-                let mut tree = self.ensemble.tree.lock();
-                tree.sessions += 1;
-                let session_id = tree.sessions;
-                tree.keepers.push((session_id, Arc::downgrade(self)));
-                session_id
-            };
+            tree.sessions += 1;
+            let session_id = tree.sessions;
+            tree.lines.push((session_id, Arc::downgrade(self)));
             state.epochs += 1;
             let epoch = Arc::new(Epoch::new(state.epochs, session_id, TIMEOUT));
-            state.epoch = Some(Arc::clone(&epoch));
-            state.open = false;
-            epoch
+            state.connect(epoch)
         };
         if let Some(session) = self.session() {
-            session.connected(epoch, false);
+            session.connected(connection, false);
         }
     }
 
@@ -293,153 +370,201 @@ impl Line {
 
     /// Breaks the connection and makes another one in the same session.
     pub(crate) fn reset(self: &Arc<Self>) {
+        let _turn = self.turns.lock();
         let Some((session, epoch)) = self.cut() else {
             return;
         };
-        session.suspended(epoch.number());
-        session.connected(epoch, true);
+        let connection = {
+            let mut state = self.state.lock();
+            if state.closed {
+                return;
+            }
+            state.connect(epoch)
+        };
+        session.connected(connection, true);
     }
 
     /// Ends what stands, on the wire.
     fn cut(&self) -> Option<(Arc<Session>, Arc<Epoch>)> {
-        let epoch = {
+        let (epoch, number, lost) = {
             let mut state = self.state.lock();
+            if state.connection == 0 {
+                return None;
+            }
             state.open = false;
-            state.epoch.clone()?
+            let number = std::mem::take(&mut state.connection);
+            let lost = std::mem::take(&mut state.requests);
+            (state.epoch.clone()?, number, lost)
         };
         let session_id = epoch.session_id();
         let mut tree = self.ensemble.tree.lock();
         tree.watches.retain(|(_, _, id)| *id != session_id);
         drop(tree);
-        Some((self.session()?, epoch))
+        for (_, requests, slot) in lost {
+            slot.answered(requests.iter().map(|_| Answer::lost()).collect());
+        }
+        let session = self.session()?;
+        session.suspended(number);
+        Some((session, epoch))
     }
 
     /// The lease runs out, the server expires the session, and a new one is made: in this order,
     /// as the lease is the shorter.
     pub(crate) fn expire(self: &Arc<Self>) {
+        let _turn = self.turns.lock();
         let Some((session, epoch)) = self.cut() else {
             return;
         };
-        session.suspended(epoch.number());
         epoch.lease().seal();
         self.ensemble.tree.lock().end_session(epoch.session_id());
-        session.lost(epoch.number(), crate::tenure::LossReason::Session);
+        session.lost(epoch.number(), LossReason::Session);
         self.new_session();
     }
 
     /// Runs one request on the tree, as the connection lets it.
-    fn request<T>(self: &Arc<Self>, run: impl FnOnce(&mut Tree, i64) -> Answer<T>) -> Answer<T> {
-        let (epoch, fault) = {
-            let mut state = self.state.lock();
-            if !state.open {
-                return Err(KeeperError::ConnectionLoss);
-            }
-            let epoch = state.epoch.clone().ok_or(KeeperError::ConnectionLoss)?;
-            (epoch, state.fault.take())
+    fn ask(self: &Arc<Self>, connection: u64, request: &Request) -> Answer {
+        let fault = self.state.lock().fault.take();
+        let answer = if fault == Some(Fault::Before) {
+            Answer::lost()
+        } else {
+            self.run(connection, request)
         };
-        if fault == Some(Fault::Before) {
-            self.break_aside();
-            return Err(KeeperError::ConnectionLoss);
+        if fault.is_none() {
+            return answer;
         }
-        let answer = {
-            let mut tree = self.ensemble.tree.lock();
-            let session_id = epoch.session_id();
-            if !tree.keepers.iter().any(|(id, _)| *id == session_id) {
-                return Err(KeeperError::ConnectionLoss);
-            }
-            run(&mut tree, session_id)
-        };
-        if fault == Some(Fault::After) {
-            self.break_aside();
-            return Err(KeeperError::ConnectionLoss);
-        }
-        answer
+        self.reset();
+        Answer::lost()
     }
 
-    /// A reset, on a thread of its own, as the link's are: the call that met the fault must have
-    /// been answered before the next connection opens.
-    fn break_aside(self: &Arc<Self>) {
-        let line = Arc::clone(self);
-        crate::sync::spawn("line", move || line.reset()).expect("a thread");
+    fn run(&self, connection: u64, request: &Request) -> Answer {
+        let mut tree = self.ensemble.tree.lock();
+        let session_id = {
+            let state = self.state.lock();
+            match &state.epoch {
+                Some(epoch) if state.connection == connection && state.open => epoch.session_id(),
+                _ => return Answer::lost(),
+            }
+        };
+        if !tree.lines.iter().any(|(id, _)| *id == session_id) {
+            return Answer::lost();
+        }
+        let result = tree.answer(request, session_id).map_err(NoReply::Refused);
+        let events_before = self.state.lock().events_sent;
+        Answer {
+            result,
+            events_before,
+        }
+    }
+
+    fn send_event(&self, path: &str, event: WatchEvent) {
+        let mut state = self.state.lock();
+        state.events_sent += 1;
+        let number = state.events_sent;
+        state.events.push_back((path.to_owned(), event, number));
+        drop(state);
+        self.work.notify_all();
+    }
+
+    /// Waits for something to bring. `None` once the line is closed.
+    fn next<T>(&self, mut take: impl FnMut(&mut LineState) -> Option<T>) -> Option<T> {
+        let mut state = self.state.lock();
+        loop {
+            if let Some(next) = take(&mut state) {
+                return Some(next);
+            }
+            if state.closed {
+                return None;
+            }
+            sync::wait_until(&self.work, &mut state, None);
+        }
+    }
+
+    fn bring_answers(self: &Arc<Self>) {
+        while let Some((connection, requests, slot)) = self.next(|state| state.requests.pop_front())
+        {
+            let answers = requests.iter().map(|one| self.ask(connection, one));
+            slot.answered(answers.collect());
+        }
+    }
+
+    fn bring_events(self: &Arc<Self>) {
+        while let Some((path, event, number)) = self.next(|state| state.events.pop_front()) {
+            if let Some(session) = self.session() {
+                session.watch_event(&path, event, number);
+            }
+            self.state.lock().events_delivered = number;
+        }
+    }
+
+    /// Whether this client has heard all that was sent to it.
+    pub(crate) fn has_heard_all(&self) -> bool {
+        let state = self.state.lock();
+        state.events_delivered == state.events_sent
     }
 }
 
-impl Keeper for MemoryKeeper {
-    fn create(&self, path: &str, data: &[u8], mode: NodeMode) -> Answer<String> {
-        self.0
-            .request(|tree, session_id| tree.create(path, data, mode, session_id))
+impl LineState {
+    fn connect(&mut self, epoch: Arc<Epoch>) -> Connection {
+        self.connections += 1;
+        self.connection = self.connections;
+        self.open = false;
+        self.epoch = Some(Arc::clone(&epoch));
+        Connection {
+            epoch,
+            number: self.connection,
+        }
     }
+}
 
-    fn delete(&self, path: &str, version: Option<i32>) -> Answer<()> {
-        self.0.request(|tree, _| tree.delete(path, version))
-    }
-
-    fn children(&self, path: &str, watch: bool) -> Answer<Vec<String>> {
-        self.0.request(|tree, session_id| {
-            let children = tree.children(path)?;
-            if watch {
-                tree.watch(WatchKind::Children, path, session_id);
-            }
-            Ok(children)
-        })
-    }
-
-    fn data(&self, path: &str, watch: bool) -> Answer<(Vec<u8>, NodeStat)> {
-        self.0.request(|tree, session_id| {
-            let node = tree.nodes.get(path).ok_or(KeeperError::NoNode)?;
-            let answer = (node.data.clone(), node.stat);
-            if watch {
-                tree.watch(WatchKind::Data, path, session_id);
-            }
-            Ok(answer)
-        })
-    }
-
-    fn set(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<NodeStat> {
-        self.0.request(|tree, _| tree.set(path, data, version))
-    }
-
-    fn stat(&self, path: &str, watch: bool) -> Answer<Option<NodeStat>> {
-        self.0.request(|tree, session_id| {
-            if watch {
-                tree.watch(WatchKind::Data, path, session_id);
-            }
-            Ok(tree.nodes.get(path).map(|node| node.stat))
-        })
-    }
-
-    fn make_root(&self) -> Answer<()> {
+impl Backend for MemoryBackend {
+    fn submit(
+        &self,
+        connection: u64,
+        requests: &[Request],
+        slot: Arc<dyn Slot>,
+    ) -> Result<(), NotOpen> {
+        let mut state = self.0.state.lock();
+        if state.connection != connection || !state.open || state.closed {
+            return Err(NotOpen);
+        }
+        let submitted = (connection, requests.to_vec(), slot);
+        state.requests.push_back(submitted);
+        drop(state);
+        self.0.work.notify_all();
         Ok(())
     }
 
-    fn unwatch(&self, path: &str, kind: WatchKind) -> Answer<()> {
-        self.0.request(|tree, session_id| {
-            let before = tree.watches.len();
-            tree.watches
-                .retain(|(of, at, id)| (*of, at.as_str(), *id) != (kind, path, session_id));
-            if tree.watches.len() == before {
-                return Err(KeeperError::NoWatch);
-            }
-            Ok(())
-        })
+    fn call(&self, request: &Request) -> Result<Reply, NoReply> {
+        let connection = self.0.state.lock().connection;
+        self.0.ask(connection, request).result
     }
 
-    fn open(&self, epoch: &Epoch) {
+    fn open(&self, connection: u64) {
         let mut state = self.0.state.lock();
-        if state.epoch.as_ref().map(|epoch| epoch.number()) == Some(epoch.number()) {
+        if state.connection == connection {
             state.open = true;
+        }
+    }
+
+    fn cut(&self, connection: u64) {
+        if self.0.state.lock().connection == connection {
+            self.0.reset();
         }
     }
 
     fn abandon(&self, _epoch: &Epoch) {}
 
     fn close(&self, _bound: Duration) {
-        let epoch = {
+        let (epoch, lost) = {
             let mut state = self.0.state.lock();
             state.closed = true;
             state.open = false;
-            state.epoch.take()
+            (state.epoch.take(), std::mem::take(&mut state.requests))
         };
+        self.0.work.notify_all();
+        for (_, requests, slot) in lost {
+            slot.answered(requests.iter().map(|_| Answer::lost()).collect());
+        }
         if let Some(epoch) = epoch {
             self.0.ensemble.tree.lock().end_session(epoch.session_id());
         }

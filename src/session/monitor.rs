@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use super::LossReason;
 use super::Session;
 use crate::error::{Error, Result};
 use crate::sync::{self, Condvar, Mutex};
-use crate::tenure::LossReason;
 
 /// Something to be called at a time.
-pub(crate) trait Timed: Send + Sync {
+pub(crate) trait OnTimer: Send + Sync {
     /// Called on a worker thread.
-    fn time_is_up(self: Arc<Self>);
+    fn on_timer(self: Arc<Self>);
 }
 
 #[derive(Default)]
@@ -26,7 +26,7 @@ pub(super) struct Monitor {
 #[derive(Default)]
 struct State {
     /// By time, and by a running number for equal times.
-    timers: BTreeMap<(Instant, u64), Weak<dyn Timed>>,
+    timers: BTreeMap<(Instant, u64), Weak<dyn OnTimer>>,
     next: u64,
     /// The lease is another one than when the thread last looked.
     nudged: bool,
@@ -54,11 +54,11 @@ impl Monitor {
     }
 
     #[cfg(not(shuttle))]
-    pub(super) fn at(&self, at: Instant, timed: Weak<dyn Timed>) {
+    pub(super) fn at(&self, at: Instant, timer: Weak<dyn OnTimer>) {
         let mut state = self.state.lock();
         state.next += 1;
         let key = (at, state.next);
-        state.timers.insert(key, timed);
+        state.timers.insert(key, timer);
         drop(state);
         self.news.notify_all();
     }
@@ -99,10 +99,10 @@ impl Session {
             }
             let timer = state.timers.first_key_value().map(|(key, _)| *key);
             if let Some(key) = timer.filter(|(at, _)| *at <= sync::now()) {
-                let timed = state.timers.remove(&key);
+                let timer = state.timers.remove(&key);
                 drop(state);
-                if let Some(timed) = timed.and_then(|timed| timed.upgrade()) {
-                    self.submit(move || timed.time_is_up());
+                if let Some(timer) = timer.and_then(|timer| timer.upgrade()) {
+                    self.submit(move || timer.on_timer());
                 }
                 continue;
             }
@@ -121,13 +121,13 @@ impl Session {
         if epoch.lease().alive(sync::now()) {
             return epoch.lease().deadline();
         }
+        self.lost(epoch.number(), LossReason::Session);
         log::warn!(
             "session 0x{:x}: no server of {} answered for {:?}, so it may have expired",
             epoch.session_id(),
             self.target(),
             epoch.timeout()
         );
-        self.lost(epoch.number(), LossReason::Session);
         None
     }
 }

@@ -2,19 +2,19 @@
 //!
 //! A short section learns at its end that its node was removed. One that lasts must not act on for
 //! minutes on the strength of a node that an administrator, or somebody who broke the lock, has
-//! deleted: after [`PATIENCE`] a watch is left on its node, which costs one read. After a reconnect
-//! every tenure is looked at, as all watches were lost.
+//! deleted: after [`PATROL_AFTER`] a watch is left on its node, which costs one read. After a
+//! reconnect every node is looked at, as all watches were lost.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::{Session, Timed};
+use super::loss::EpochBound;
+use super::{OnTimer, Session};
 use crate::sync;
-use crate::tenure::Tenure;
 
 /// How old a tenure must be to have its nodes watched. A cold acquire takes half a millisecond, so
 /// this is two hundred of them: the extra read is lost in what the section itself takes.
-const PATIENCE: Duration = Duration::from_millis(100);
+pub(crate) const PATROL_AFTER: Duration = Duration::from_millis(100);
 
 impl Session {
     /// There is a tenure that is not watched.
@@ -25,12 +25,12 @@ impl Session {
             return;
         }
         let session: Weak<Self> = Arc::downgrade(self);
-        if let Some(at) = sync::now().checked_add(PATIENCE) {
+        if let Some(at) = sync::now().checked_add(PATROL_AFTER) {
             self.at(at, session);
         }
     }
 
-    fn tenures(&self) -> Vec<Arc<Tenure>> {
+    fn tenures(&self) -> Vec<Arc<dyn EpochBound>> {
         let state = self.state.lock();
         state.tenures.values().filter_map(Weak::upgrade).collect()
     }
@@ -38,18 +38,14 @@ impl Session {
     /// The nodes of all tenures.
     pub(crate) fn own_nodes(&self) -> Vec<String> {
         let tenures = self.tenures();
-        tenures
-            .iter()
-            .flat_map(|tenure| tenure.nodes().to_vec())
-            .collect()
+        let nodes = tenures.iter().flat_map(|tenure| tenure.nodes().to_vec());
+        nodes.collect()
     }
 
     /// After a reconnect: do our nodes still stand? And do the locks know what they must?
     pub(super) fn verify_tenures(self: &Arc<Self>) {
         for tenure in self.tenures() {
-            if let Some(connection) = tenure.watch_own_nodes() {
-                tenure.prove(connection);
-            }
+            tenure.verify();
         }
         let locks: Vec<_> = {
             let state = self.state.lock();
@@ -61,22 +57,14 @@ impl Session {
     }
 }
 
-impl Timed for Session {
-    fn time_is_up(self: Arc<Self>) {
+impl OnTimer for Session {
+    fn on_timer(self: Arc<Self>) {
         // Before the look, so that whoever adds a tenure after it starts the patrol again.
         self.state.lock().patrolling = false;
         let now = sync::now();
         let mut young = false;
         for tenure in self.tenures() {
-            if tenure.is_watched() {
-                continue;
-            }
-            if now.saturating_duration_since(tenure.begun()) >= PATIENCE {
-                // One that fails is looked at after the reconnect, or ends with its session.
-                tenure.watch_own_nodes();
-            } else {
-                young = true;
-            }
+            young |= tenure.patrol(now);
         }
         if young && !std::mem::replace(&mut self.state.lock().patrolling, true) {
             self.patrol_later();

@@ -1,11 +1,11 @@
-//! One thread that waits for ZooKeeper: its signal, its bound, and the calls it makes.
+//! One thread that waits for ZooKeeper: its signal, and its bound.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::call::{CallError, Step};
-use super::keeper::{Reply, Request};
-use super::standing::{Contact, NoContact};
+use super::call_error::Step;
+use super::contact::Contact;
+use super::phase::{Connection, NoContact};
 use super::{Session, sync};
 use crate::error::{Error, Result};
 use crate::wait::bound::Bound;
@@ -25,12 +25,7 @@ pub(crate) struct Waiter<'a> {
 impl<'a> Waiter<'a> {
     pub(crate) fn new(session: &'a Arc<Session>, bound: &'a Bound) -> Self {
         let signal = Arc::new(Signal::new());
-        let key = {
-            let mut state = session.state.lock();
-            let key = state.key();
-            state.waiters.insert(key, Arc::clone(&signal));
-            key
-        };
+        let key = session.add_waiter(&signal);
         let cancel = bound.cancel.as_ref();
         Self {
             session,
@@ -45,51 +40,51 @@ impl<'a> Waiter<'a> {
         self.session
     }
 
+    pub(crate) fn bound(&self) -> &'a Bound {
+        self.bound
+    }
+
     pub(crate) fn signal(&self) -> &Arc<Signal> {
         &self.signal
     }
 
+    /// The connection that is open now, if one is.
+    pub(crate) fn contact_now(&self) -> Step<Contact<'_>> {
+        let connection = self.session.open_connection();
+        let connection = connection.map_err(super::CallError::NotSent)?;
+        Ok(Contact::of_waiter(self, connection))
+    }
+
     /// The open connection, once its number is greater than `after`.
     ///
-    /// A call that failed on connection `after` must wait for the next one: the link answers the
-    /// calls in flight before it reports the break, so for a moment the old one still seems open.
-    pub(crate) fn contact(&self, after: u64) -> Result<Contact> {
+    /// A call that failed on connection `after` must wait for the next one: the calls in flight are
+    /// answered before the break is reported, so for a moment the old one still seems open.
+    pub(crate) fn contact(&self, after: u64) -> Result<Contact<'_>> {
         loop {
             self.bound.check()?;
-            let give_up = {
-                let state = self.session.state.lock();
-                if let Some(scheme) = &state.trouble.refused_auth {
-                    let target = &self.session.target;
-                    return Err(Error::auth_failed(format!("{target}, scheme {scheme}")));
-                }
-                match state.standing.contact() {
-                    Ok(contact) if contact.connection > after => return Ok(contact),
-                    Ok(_) => None,
-                    Err(NoContact::Closed) => return Err(Error::closed()),
-                    Err(NoContact::Disconnected) => {
-                        self.session.retry.give_up_after.and_then(|limit| {
-                            state.standing.out_of_contact_since().checked_add(limit)
-                        })
-                    }
-                }
+            let give_up = match self.session.open_connection() {
+                Ok(connection) if connection.number > after => return Ok(self.pin(connection)),
+                Ok(_) => None,
+                Err(NoContact::Disconnected) => self.session.when_to_give_up()?,
+                Err(why) => return Err(why.into_error(self.session.target())),
             };
             if give_up.is_some_and(|give_up| give_up <= sync::now()) {
-                return Err(Error::connection_loss(format!(
-                    "{}, for {:?} and more",
-                    self.session.target,
-                    self.session.retry.give_up_after.unwrap_or_default()
-                )));
+                return Err(self.session.gave_up());
             }
             self.sleep(give_up)?;
         }
     }
 
+    fn pin(&self, connection: Connection) -> Contact<'_> {
+        Contact::of_waiter(self, connection)
+    }
+
     /// Takes steps until one comes to something, over broken connections and lost sessions. A step
-    /// is told the connection that stands when it begins; it is about `path`.
+    /// is handed the connection that stands when it begins; it is about `path`.
     pub(crate) fn persist<T>(
         &self,
         path: &str,
-        mut step: impl FnMut(&Contact) -> Step<Option<T>>,
+        mut step: impl FnMut(&Contact<'_>) -> Step<Option<T>>,
     ) -> Result<T> {
         let mut failed_on = 0;
         loop {
@@ -98,8 +93,8 @@ impl<'a> Waiter<'a> {
                 Ok(Some(result)) => return Ok(result),
                 Ok(None) => {}
                 Err(error) => {
-                    error.bearable(self.session.target(), path)?;
-                    failed_on = contact.connection;
+                    error.unless_retryable(self.session.target(), path)?;
+                    failed_on = contact.number();
                 }
             }
         }
@@ -108,14 +103,10 @@ impl<'a> Waiter<'a> {
     /// Sleeps until something wakes this waiter or `until`, which is no error. The caller's own
     /// deadline and cancel token are errors.
     pub(crate) fn sleep(&self, until: Option<Instant>) -> Result<Wakes> {
-        // The wake-up may have been used up already: by a call on a worker that was answered at
-        // the same moment as it was left. The token itself stays cancelled.
-        if self
-            .bound
-            .cancel
-            .as_ref()
-            .is_some_and(CancelToken::is_cancelled)
-        {
+        // The wake-up may have been used up already: by a call that was answered at the same
+        // moment as it was left. The token itself stays cancelled.
+        let cancel = self.bound.cancel.as_ref();
+        if cancel.is_some_and(CancelToken::is_cancelled) {
             return Err(Error::cancelled());
         }
         let deadline = match (self.bound.deadline, until) {
@@ -133,31 +124,10 @@ impl<'a> Waiter<'a> {
         }
         Ok(wakes)
     }
-
-    /// Whether a call on this thread would come back in time.
-    pub(crate) fn has_time(&self) -> bool {
-        self.bound.is_none() || !self.bound.is_nearer_than(self.session.longest_call())
-    }
-
-    /// Makes a call, on this thread unless the caller may have to leave before it is answered.
-    pub(crate) fn call(
-        &self,
-        request: Request,
-    ) -> std::result::Result<(Reply, Contact), CallError> {
-        let in_time = self.bound.is_none() || {
-            self.bound.check().map_err(CallError::Left)?;
-            !self.bound.is_nearer_than(self.session.longest_call())
-        };
-        if in_time {
-            return self.session.call(&request);
-        }
-        self.session
-            .call_aside(request, &self.signal, || self.sleep(None))
-    }
 }
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        self.session.state.lock().waiters.remove(&self.key);
+        self.session.remove_waiter(self.key);
     }
 }

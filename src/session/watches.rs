@@ -3,328 +3,384 @@
 //! The server's watches are one-shot and die with the connection, and the crate's own map of
 //! closures grows without end across reconnects, so nothing is stored there: events come by path,
 //! and what they wake is kept here.
+//!
+//! # One state for each watched path
+//! There is one watch on the server for all of a session who look at a path, so what is known of
+//! it is kept once ([`OnServer`]), for the connection that it was left on:
+//!
+//! ```text
+//!            answered read                 last one leaves
+//!   Nothing ---------------> Left(after) ------------------> Removing
+//!      ^  ^                   |                               |
+//!      |  +--- event > after -+                               |
+//!      +-------------------- answered ------------------------+
+//! ```
+//!
+//! An event or an answered read with a smaller number than what is known changes nothing. While a
+//! removal is on its way nobody can know whether a read that comes now is executed before it or
+//! after it; so whoever adds itself then is told `Removed` when it is answered, and reads again,
+//! and draws no conclusion from the silence of its watch until then ([`Watch::is_sure`]). Without
+//! that, the removal for a waiter that gave up could take the watch of the next one off, and
+//! that one would take a lock over in the belief that nobody had come or gone.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::Session;
-use super::keeper::{WatchEvent, WatchKind};
-use super::orphans::Orphan;
+use super::backend::{Answer, Request, Slot, WatchEvent, WatchKind};
+use super::contact::Contact;
+pub(crate) use super::notice::{Notice, OnWatchEvent, Wake};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
-use crate::wait::signal::{Signal, Wakes};
-
-/// Something that wants to know, at once and without blocking, that its watch has fired.
-pub(crate) trait Disturbed: Send + Sync {
-    /// Called on the event thread: may only signal.
-    fn disturbed(self: Arc<Self>);
-}
-
-/// Whom a [`Notice`] wakes.
-pub(crate) enum Wake {
-    Signal(Arc<Signal>),
-    Lock(Weak<dyn Disturbed>),
-}
-
-const DELETED: u64 = 1;
-const CREATED: u64 = 2;
-
-/// One interest in one watch, and what came of it.
-pub(crate) struct Notice {
-    /// When the first event came, on the clock of [`Watches::clock`]; 0 while none has.
-    fired_at: AtomicU64,
-    /// What that first event was: [`DELETED`], [`CREATED`], or 0 for anything else.
-    first: AtomicU64,
-    wake: Mutex<Option<Wake>>,
-}
-
-impl Notice {
-    pub(crate) fn new(wake: Option<Wake>) -> Arc<Self> {
-        Arc::new(Self {
-            fired_at: AtomicU64::new(0),
-            first: AtomicU64::new(0),
-            wake: Mutex::new(wake),
-        })
-    }
-
-    pub(crate) fn has_fired(&self) -> bool {
-        self.fired_at.load(Ordering::Acquire) != 0
-    }
-
-    /// Whether the first event said that the watched node is gone.
-    pub(crate) fn says_deleted(&self) -> bool {
-        self.has_fired() && self.first.load(Ordering::Relaxed) == DELETED
-    }
-
-    /// Whether the first event said that the watched node, which was missing, is there.
-    pub(crate) fn says_created(&self) -> bool {
-        self.has_fired() && self.first.load(Ordering::Relaxed) == CREATED
-    }
-
-    /// Whether this fired, and `other` did not fire before it.
-    pub(crate) fn came_before(&self, other: &Self) -> bool {
-        let (mine, theirs) = (
-            self.fired_at.load(Ordering::Acquire),
-            other.fired_at.load(Ordering::Acquire),
-        );
-        mine != 0 && (theirs == 0 || mine < theirs)
-    }
-
-    /// From now on wakes `to`; also when the watch has fired already.
-    pub(crate) fn redirect(&self, to: Wake) {
-        let mut wake = self.wake.lock();
-        *wake = Some(to);
-        if self.has_fired() {
-            Self::notify(wake.as_ref());
-        }
-    }
-
-    /// From now on wakes nobody.
-    pub(crate) fn mute(&self) {
-        *self.wake.lock() = None;
-    }
-
-    fn fire(&self, event: WatchEvent, at: u64) {
-        // Under the lock, so that of two first events (the event thread's and a removal's) one
-        // writes both fields; `fired_at` last, because it is read without the lock.
-        let wake = self.wake.lock();
-        if !self.has_fired() {
-            let first = match event {
-                WatchEvent::Deleted => DELETED,
-                WatchEvent::Created => CREATED,
-                _ => 0,
-            };
-            self.first.store(first, Ordering::Relaxed);
-            self.fired_at.store(at, Ordering::Release);
-        }
-        Self::notify(wake.as_ref());
-    }
-
-    fn notify(wake: Option<&Wake>) {
-        match wake {
-            Some(Wake::Signal(signal)) => signal.raise(Wakes::EVENT),
-            Some(Wake::Lock(lock)) => {
-                if let Some(lock) = lock.upgrade() {
-                    lock.disturbed();
-                }
-            }
-            None => {}
-        }
-    }
-}
+use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// An interest in a watch, from before the read that leaves it on the server until it is not
-/// needed any more. Whoever is the last to be interested in a watch that may still be there has it
-/// taken off the server.
-pub(crate) struct WatchGuard {
+/// needed any more. The last to be interested in a watch that may still be there has it taken off
+/// the server.
+pub(crate) struct Watch {
     session: Arc<Session>,
+    connection: u64,
     path: String,
     kind: WatchKind,
     notice: Arc<Notice>,
-    /// The connection on which the watch was left, and the number of that arming; 0 before.
-    armed_on: AtomicU64,
-    arming: AtomicU64,
+    /// It came while the removal of an earlier watch was on its way.
+    is_doubtful: bool,
+    armed_after: AtomicU64,
+    is_spent: AtomicBool,
 }
 
-impl WatchGuard {
+impl Watch {
+    /// To be made *before* the read that leaves the watch, so that an event that overtakes the
+    /// answer finds it. One that takes the place of another is made before that one is dropped: as
+    /// long as somebody is interested, a watch is not taken off the server.
     pub(crate) fn new(
-        session: &Arc<Session>,
+        contact: &Contact<'_>,
         path: &str,
         kind: WatchKind,
         wake: Option<Wake>,
     ) -> Self {
+        let (session, connection) = (contact.session(), contact.number());
         let notice = Notice::new(wake);
-        session.watches.add(path, kind, &notice);
+        let is_doubtful = session.watches.add(path, kind, connection, &notice);
         Self {
             session: Arc::clone(session),
+            connection,
             path: path.to_owned(),
             kind,
             notice,
-            armed_on: AtomicU64::new(0),
-            arming: AtomicU64::new(0),
+            is_doubtful,
+            armed_after: AtomicU64::new(0),
+            is_spent: AtomicBool::new(false),
         }
     }
 
-    /// The name is used again and again, by nodes that come and go: the event of a deletion may be
-    /// that of an earlier node, and is no proof that the watch has gone.
-    pub(crate) fn of_reused_name(self) -> Self {
-        self.session.watches.reused(&self.path, self.kind);
-        self
-    }
-
-    /// Takes the place of the one in `slot`, which is dropped only now that this one is there: as
-    /// long as somebody is interested, a watch is not taken off the server. Were it dropped before,
-    /// its removal, which is told to all who look at the path, could wake the very waiter that has
-    /// just left a new one, again and again.
-    pub(crate) fn instead_of(self, slot: &mut Option<Self>) -> &Self {
-        slot.insert(self)
-    }
-
-    /// The read was answered, on this connection.
-    pub(crate) fn armed(&self, connection: u64) {
-        let arming = self
-            .session
-            .watches
-            .armed(&self.path, self.kind, connection);
-        self.arming.store(arming, Ordering::Relaxed);
-        self.armed_on.store(connection, Ordering::Relaxed);
-    }
-
-    pub(crate) fn was_armed_on(&self, connection: u64) -> bool {
-        self.armed_on.load(Ordering::Relaxed) == connection
-    }
-
-    /// Whether the watch is on the server, and has not fired.
-    pub(crate) fn is_live(&self) -> bool {
-        !self.notice.has_fired() && self.was_armed_on(self.session.connection())
+    pub(crate) fn path(&self) -> &str {
+        &self.path
     }
 
     pub(crate) fn notice(&self) -> &Arc<Notice> {
         &self.notice
     }
 
+    /// The read was answered, after so many events.
+    pub(super) fn armed(&self, after: u64) {
+        self.armed_after.store(after, Ordering::Relaxed);
+        let watches = &self.session.watches;
+        watches.armed(&self.path, self.kind, self.connection, after);
+        self.notice.armed(after);
+    }
+
+    /// Whether the watch is on the server, and has not fired.
+    pub(crate) fn is_live(&self) -> bool {
+        self.connection == self.session.connection()
+            && self.notice.is_armed()
+            && !self.notice.has_fired()
+    }
+
+    /// Whether its silence says that nothing has changed since its read was answered on `contact`.
+    pub(crate) fn is_sure(&self, contact: &Contact<'_>) -> bool {
+        !self.is_doubtful && self.connection == contact.number() && self.notice.is_armed()
+    }
+
     /// The watch has surely fired on the server since it was left, or will by what is on its way
-    /// to it.
+    /// to it: it need not be taken off.
     pub(crate) fn forget(self) {
-        let arming = self.arming.load(Ordering::Relaxed);
-        self.session.watches.gone(&self.path, self.kind, arming);
+        self.is_spent.store(true, Ordering::Relaxed);
     }
 }
 
-impl Drop for WatchGuard {
+impl Drop for Watch {
     fn drop(&mut self) {
-        if self.session.fork().forked() {
+        if self.session.is_forked() {
             return;
         }
+        let spent = self.is_spent.load(Ordering::Relaxed);
+        let spent = spent.then(|| (self.connection, self.armed_after.load(Ordering::Relaxed)));
         let watches = &self.session.watches;
-        let left_on = watches.remove(&self.path, self.kind, &self.notice);
-        if left_on.is_some_and(|connection| connection == self.session.connection())
-            && let Some(epoch) = self.session.epoch()
-        {
-            let orphan = Orphan::Watch {
-                path: std::mem::take(&mut self.path),
-                kind: self.kind,
-            };
-            self.session.reap(orphan, &epoch);
+        if let Some(connection) = watches.remove(&self.path, self.kind, &self.notice, spent) {
+            self.session.take_off(&self.path, self.kind, connection);
         }
     }
 }
 
-/// All that is known of one watch: there is one on the server for all who wait for it.
-#[derive(Default)]
-struct Interest {
+/// What is known of the one watch on a path; see the [module](self).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OnServer {
+    Nothing,
+    /// A read that left it was answered after so many events.
+    Left(u64),
+    /// Its removal is on its way. A read that was answered meanwhile may have left another.
+    Removing {
+        left_meanwhile: bool,
+    },
+}
+
+struct Watched {
     notices: Vec<Arc<Notice>>,
-    /// The last read that left the watch, as long as nothing proves that it has fired since: the
-    /// connection and the number of the arming. An event alone is no proof, as it may be that of
-    /// an earlier watch on the same path, on its way when this one was set.
-    armed: Option<(u64, u64)>,
-    /// See [`WatchGuard::of_reused_name`].
-    reused: bool,
+    connection: u64,
+    on_server: OnServer,
+    /// The number of the last event.
+    last_event: u64,
 }
 
 /// The registry of one session.
 #[derive(Default)]
 pub(crate) struct Watches {
-    interests: Mutex<HashMap<(WatchKind, Box<str>), Interest>>,
-    /// Counts events in the order in which the server sent them, and armings. Only the event
-    /// thread, and a removal on a worker, move it for events.
-    clock: AtomicU64,
+    watched: Mutex<HashMap<(WatchKind, Box<str>), Watched>>,
 }
 
 impl Watches {
-    /// Adds an interest. To be called *before* the read that sets the watch, so that an event that
-    /// overtakes the reply finds it.
-    fn add(&self, path: &str, kind: WatchKind, notice: &Arc<Notice>) {
-        self.interests
-            .lock()
+    /// Adds an interest. Returns whether a removal is on its way.
+    fn add(&self, path: &str, kind: WatchKind, connection: u64, notice: &Arc<Notice>) -> bool {
+        let mut watched = self.watched.lock();
+        let entry = watched
             .entry((kind, path.into()))
-            .or_default()
-            .notices
-            .push(Arc::clone(notice));
+            .or_insert_with(|| Watched::on(connection));
+        entry.come_to(connection);
+        entry.notices.push(Arc::clone(notice));
+        matches!(entry.on_server, OnServer::Removing { .. })
     }
 
-    /// Removes an interest. If it was the last one, returns the connection on which the watch may
-    /// still be.
-    fn remove(&self, path: &str, kind: WatchKind, notice: &Arc<Notice>) -> Option<u64> {
-        let mut interests = self.interests.lock();
+    /// A read that leaves the watch was answered.
+    fn armed(&self, path: &str, kind: WatchKind, connection: u64, after: u64) {
+        if let Some(entry) = self.watched.lock().get_mut(&(kind, path.into())) {
+            entry.left(connection, after);
+        }
+    }
+
+    /// A read was answered after its caller had left. Returns whether the watch that it left is
+    /// to be taken off, because nobody else looks at the path.
+    fn abandoned(&self, path: &str, kind: WatchKind, connection: u64, after: u64) -> bool {
+        let mut watched = self.watched.lock();
+        let entry = watched
+            .entry((kind, path.into()))
+            .or_insert_with(|| Watched::on(connection));
+        entry.left(connection, after);
+        let to_take_off = entry.begin_removal(connection);
+        if entry.is_done() {
+            watched.remove(&(kind, path.into()));
+        }
+        to_take_off
+    }
+
+    /// Removes an interest. `spent`: its own watch, left on this connection after so many events, is
+    /// known to have fired. Returns the connection on which the watch is to be taken off the server.
+    fn remove(
+        &self,
+        path: &str,
+        kind: WatchKind,
+        notice: &Arc<Notice>,
+        spent: Option<(u64, u64)>,
+    ) -> Option<u64> {
+        let mut watched = self.watched.lock();
         let key = (kind, path.into());
-        let interest = interests.get_mut(&key)?;
-        interest.notices.retain(|other| !Arc::ptr_eq(other, notice));
-        if !interest.notices.is_empty() {
-            return None;
+        let entry = watched.get_mut(&key)?;
+        entry.notices.retain(|other| !Arc::ptr_eq(other, notice));
+        if let (OnServer::Left(after), Some((on, spent))) = (entry.on_server, spent)
+            && entry.connection == on
+            && after <= spent
+        {
+            entry.on_server = OnServer::Nothing;
         }
-        let interest = interests.remove(&key)?;
-        interest.armed.map(|(connection, _)| connection)
+        let connection = entry.connection;
+        let to_take_off = entry.begin_removal(connection);
+        if entry.is_done() {
+            watched.remove(&key);
+        }
+        to_take_off.then_some(connection)
     }
 
-    fn reused(&self, path: &str, kind: WatchKind) {
-        if let Some(interest) = self.interests.lock().get_mut(&(kind, path.into())) {
-            interest.reused = true;
+    /// The removal was answered, or died with its connection.
+    fn taken_off(&self, path: &str, kind: WatchKind, connection: u64) {
+        let mut watched = self.watched.lock();
+        let key = (kind, path.into());
+        let Some(entry) = watched.get_mut(&key) else {
+            return;
+        };
+        let OnServer::Removing { left_meanwhile } = entry.on_server else {
+            return;
+        };
+        if entry.connection != connection {
+            return;
+        }
+        // If the read came after the removal, it left a watch that is there; if not, taking it
+        // off once more finds none.
+        entry.on_server = if left_meanwhile {
+            OnServer::Left(entry.last_event)
+        } else {
+            OnServer::Nothing
+        };
+        let to_tell = entry.notices.clone();
+        if entry.is_done() {
+            watched.remove(&key);
+        }
+        drop(watched);
+        for notice in to_tell {
+            notice.removed();
         }
     }
 
-    /// The watch was left on the server. Returns the number of this arming.
-    fn armed(&self, path: &str, kind: WatchKind, connection: u64) -> u64 {
-        let arming = self.tick();
-        if let Some(interest) = self.interests.lock().get_mut(&(kind, path.into())) {
-            interest.armed = Some((connection, arming));
-        }
-        arming
-    }
-
-    /// The watch that was left by this arming is gone from the server; one of a later arming stays.
-    fn gone(&self, path: &str, kind: WatchKind, arming: u64) {
-        if let Some(interest) = self.interests.lock().get_mut(&(kind, path.into())) {
-            interest.armed = interest.armed.filter(|(_, latest)| *latest > arming);
-        }
-    }
-
-    fn tick(&self) -> u64 {
-        self.clock.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// There may be a watch on the server that nobody here has left: an abandoned call did. If
-    /// somebody is interested in it anyway, its removal is now up to the last of those. Returns
-    /// whether there is anybody.
-    pub(crate) fn entrust(&self, path: &str, kind: WatchKind, connection: u64) -> bool {
-        self.armed(path, kind, connection);
-        self.interests.lock().contains_key(&(kind, path.into()))
-    }
-
-    /// An event came for `path`.
-    pub(crate) fn fire(&self, path: &str, event: WatchEvent) {
+    /// An event came for `path`; it is the one with this number.
+    pub(crate) fn fire(&self, path: &str, event: WatchEvent, number: u64) {
         let kinds: &[WatchKind] = match event {
             WatchEvent::Deleted => &[WatchKind::Data, WatchKind::Children],
             WatchEvent::Created | WatchEvent::DataChanged => &[WatchKind::Data],
             WatchEvent::ChildrenChanged => &[WatchKind::Children],
-            WatchEvent::Removed => return,
         };
         for kind in kinds {
-            self.fire_kind(path, *kind, event);
+            for notice in self.note(path, *kind, number) {
+                notice.event(number, event);
+            }
         }
     }
 
-    /// Tells those who look at this one watch.
-    pub(crate) fn fire_kind(&self, path: &str, kind: WatchKind, event: WatchEvent) {
-        let at = self.tick();
-        let notices = {
-            let mut interests = self.interests.lock();
-            let Some(interest) = interests.get_mut(&(kind, path.into())) else {
-                return;
-            };
-            // A node that is gone takes its watches with it; nothing has two contenders' names.
-            if event == WatchEvent::Deleted && kind == WatchKind::Data && !interest.reused {
-                interest.armed = None;
-            }
-            interest.notices.clone()
+    /// Takes note of an event. Returns who is to hear of it, which is not done under the lock.
+    fn note(&self, path: &str, kind: WatchKind, number: u64) -> Vec<Arc<Notice>> {
+        let mut watched = self.watched.lock();
+        let Some(entry) = watched.get_mut(&(kind, path.into())) else {
+            return Vec::new();
         };
-        for notice in notices {
-            notice.fire(event, at);
+        entry.last_event = number;
+        if let OnServer::Left(after) = entry.on_server
+            && number > after
+        {
+            entry.on_server = OnServer::Nothing;
         }
+        entry.notices.clone()
     }
 
     #[cfg(all(test, shuttle))]
     pub(crate) fn len(&self) -> usize {
-        self.interests.lock().len()
+        self.watched.lock().len()
+    }
+}
+
+impl Watched {
+    fn on(connection: u64) -> Self {
+        Self {
+            notices: Vec::new(),
+            connection,
+            on_server: OnServer::Nothing,
+            last_event: 0,
+        }
+    }
+
+    /// The watches of an earlier connection died with it.
+    fn come_to(&mut self, connection: u64) {
+        if self.connection < connection {
+            self.connection = connection;
+            self.on_server = OnServer::Nothing;
+        }
+    }
+
+    fn left(&mut self, connection: u64, after: u64) {
+        if self.connection > connection {
+            return;
+        }
+        self.come_to(connection);
+        match &mut self.on_server {
+            // Its event overtook the answer.
+            OnServer::Nothing if self.last_event > after => {}
+            OnServer::Nothing => self.on_server = OnServer::Left(after),
+            OnServer::Left(before) => *before = after.max(*before),
+            OnServer::Removing { left_meanwhile } => *left_meanwhile = true,
+        }
+    }
+
+    fn begin_removal(&mut self, connection: u64) -> bool {
+        let is_left = matches!(self.on_server, OnServer::Left(_)) && self.connection == connection;
+        let begins = is_left && self.notices.is_empty();
+        if begins {
+            self.on_server = OnServer::Removing {
+                left_meanwhile: false,
+            };
+        }
+        begins
+    }
+
+    fn is_done(&self) -> bool {
+        self.notices.is_empty() && self.on_server == OnServer::Nothing
+    }
+}
+
+impl Session {
+    /// A read has left a watch, and its caller had gone by then.
+    pub(super) fn watch_left(
+        self: &Arc<Self>,
+        path: &str,
+        kind: WatchKind,
+        connection: u64,
+        after: u64,
+    ) {
+        if self.watches.abandoned(path, kind, connection, after) {
+            self.take_off(path, kind, connection);
+        }
+    }
+
+    /// Takes a watch off the server, without waiting for it.
+    fn take_off(self: &Arc<Self>, path: &str, kind: WatchKind, connection: u64) {
+        let removal = Arc::new(Removal {
+            session: Arc::clone(self),
+            path: path.to_owned(),
+            kind,
+            connection,
+        });
+        let path = path.to_owned();
+        let request = [Request::Unwatch { path, kind }];
+        let slot: Arc<dyn Slot> = removal.clone();
+        if self.backend().submit(connection, &request, slot).is_err() {
+            removal.done();
+        }
+    }
+}
+
+/// A removal that is on its way. Refused or lost, it is done: there was no watch, or the one there
+/// was has died with the connection.
+struct Removal {
+    session: Arc<Session>,
+    path: String,
+    kind: WatchKind,
+    connection: u64,
+}
+
+impl Removal {
+    fn done(&self) {
+        let watches = &self.session.watches;
+        watches.taken_off(&self.path, self.kind, self.connection);
+        // A read that was answered meanwhile left one that nobody looks at any more.
+        let again = {
+            let mut watched = watches.watched.lock();
+            let entry = watched.get_mut(&(self.kind, self.path.as_str().into()));
+            entry.is_some_and(|entry| entry.begin_removal(self.connection))
+        };
+        if again {
+            self.session
+                .take_off(&self.path, self.kind, self.connection);
+        }
+    }
+}
+
+impl Slot for Removal {
+    fn answered(&self, _: Vec<Answer>) {
+        self.done();
     }
 }

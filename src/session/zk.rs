@@ -10,29 +10,33 @@ use zookeeper::{
 };
 
 use super::Session;
-use super::keeper::{Answer, Keeper, KeeperError, NodeMode, NodeStat, WatchEvent, WatchKind};
+use super::acl::{Acl, AclEntry, Permissions};
+use super::backend::{Backend, NoReply, NotOpen, Refusal, Reply, Request, Slot, WatchEvent};
+use super::loss::LossReason;
+use super::own_requests::{Answers, Speaker};
+use super::phase::Connection;
 use crate::error::{Error, Result};
 use crate::fork::ForkCheck;
 use crate::link::{Epoch, Link, LinkConfig, LinkEvent, LinkObserver};
-use crate::session::acl::{Acl, AclEntry, Permissions};
 use crate::sync::Mutex;
-use crate::tenure::LossReason;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::znode::node::{NodeMode, NodeStat};
 
 /// How long the crate may take to come to the loopback port that was opened for it.
 const ADMISSION: Duration = Duration::from_secs(5);
 
 /// The crate's handle and the link below it.
-pub(crate) struct ZkKeeper {
+pub(crate) struct ZkBackend {
     /// Empty once closed. A call keeps the handle alive until it is answered; the last to let go
     /// of it says good-bye to the link, in the handle's own Drop.
     handle: Mutex<Option<Arc<ZooKeeper>>>,
     link: Link,
-    chroot: String,
+    speaker: Speaker,
     acl: Vec<ZkAcl>,
     fork: ForkCheck,
 }
 
-impl ZkKeeper {
+impl ZkBackend {
     /// Starts the link, which begins to dial, and connects a handle of the crate to it.
     pub(crate) fn connect(
         config: LinkConfig,
@@ -48,6 +52,7 @@ impl ZkKeeper {
         let events = Events {
             session,
             chroot: chroot.clone(),
+            events: AtomicU64::new(0),
         };
         let address = gate
             .address()
@@ -65,91 +70,105 @@ impl ZkKeeper {
         Ok(Self {
             handle: Mutex::new(Some(Arc::new(handle))),
             link,
-            chroot,
+            speaker: Speaker::new(chroot, acl),
             acl: acl.0.iter().map(to_zk_acl).collect(),
             fork: ForkCheck::new(),
         })
     }
 
-    fn handle(&self) -> Answer<Arc<ZooKeeper>> {
+    fn handle(&self) -> std::result::Result<Arc<ZooKeeper>, NoReply> {
         let handle = self.handle.lock();
-        handle.clone().ok_or(KeeperError::ConnectionLoss)
+        handle.clone().ok_or(NoReply::Lost)
     }
 
-    fn full(&self, path: &str) -> String {
-        match path {
-            "/" if !self.chroot.is_empty() => self.chroot.clone(),
-            path => format!("{}{path}", self.chroot),
-        }
-    }
-}
-
-impl Keeper for ZkKeeper {
-    fn create(&self, path: &str, data: &[u8], mode: NodeMode) -> Answer<String> {
-        let mode = match mode {
-            NodeMode::Persistent => CreateMode::Persistent,
-            NodeMode::Ephemeral => CreateMode::Ephemeral,
-            NodeMode::EphemeralSequential => CreateMode::EphemeralSequential,
-        };
-        let path =
-            self.handle()?
-                .create(&self.full(path), data.to_vec(), self.acl.clone(), mode)?;
-        Ok(path[self.chroot.len()..].to_owned())
-    }
-
-    fn delete(&self, path: &str, version: Option<i32>) -> Answer<()> {
-        Ok(self.handle()?.delete(&self.full(path), version)?)
-    }
-
-    fn children(&self, path: &str, watch: bool) -> Answer<Vec<String>> {
-        Ok(self.handle()?.get_children(&self.full(path), watch)?)
-    }
-
-    fn data(&self, path: &str, watch: bool) -> Answer<(Vec<u8>, NodeStat)> {
-        let (data, stat) = self.handle()?.get_data(&self.full(path), watch)?;
-        Ok((data, NodeStat::from(&stat)))
-    }
-
-    fn set(&self, path: &str, data: &[u8], version: Option<i32>) -> Answer<NodeStat> {
-        let stat = self
-            .handle()?
-            .set_data(&self.full(path), data.to_vec(), version)?;
-        Ok(NodeStat::from(&stat))
-    }
-
-    fn stat(&self, path: &str, watch: bool) -> Answer<Option<NodeStat>> {
-        let stat = self.handle()?.exists(&self.full(path), watch)?;
-        Ok(stat.as_ref().map(NodeStat::from))
-    }
-
-    fn unwatch(&self, path: &str, kind: WatchKind) -> Answer<()> {
-        let kind = match kind {
-            WatchKind::Data => WatcherType::Data,
-            WatchKind::Children => WatcherType::Children,
-        };
-        Ok(self.handle()?.remove_watches(&self.full(path), kind)?)
-    }
-
-    fn make_root(&self) -> Answer<()> {
-        let ends = self.chroot.match_indices('/').map(|(at, _)| at).skip(1);
-        for end in ends.chain([self.chroot.len()]).filter(|end| *end > 0) {
-            let path = &self.chroot[..end];
+    fn make_root(&self, handle: &ZooKeeper) -> std::result::Result<(), ZkError> {
+        let chroot = self.speaker.chroot();
+        let ends = chroot.match_indices('/').map(|(at, _)| at).skip(1);
+        for end in ends.chain([chroot.len()]).filter(|end| *end > 0) {
             let mode = CreateMode::Persistent;
-            match self
-                .handle()?
-                .create(path, Vec::new(), self.acl.clone(), mode)
-            {
+            match handle.create(&chroot[..end], Vec::new(), self.acl.clone(), mode) {
                 Ok(_) | Err(ZkError::NodeExists) => {}
                 // A folder above may be closed to us and exist all the same.
-                Err(ZkError::NoAuth) if end < self.chroot.len() => {}
-                Err(error) => return Err(error.into()),
+                Err(ZkError::NoAuth) if end < chroot.len() => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
     }
 
-    fn open(&self, epoch: &Epoch) {
-        self.link.open_newest(epoch);
+    fn ask(&self, handle: &ZooKeeper, request: &Request) -> std::result::Result<Reply, ZkError> {
+        let full = |path: &str| self.speaker.full(path);
+        Ok(match request {
+            Request::Create { path, data, mode } => {
+                let mode = match mode {
+                    NodeMode::Persistent => CreateMode::Persistent,
+                    NodeMode::Ephemeral => CreateMode::Ephemeral,
+                    NodeMode::EphemeralSequential => CreateMode::EphemeralSequential,
+                };
+                let made = handle.create(&full(path), data.to_vec(), self.acl.clone(), mode)?;
+                Reply::Path(self.speaker.stripped(&made))
+            }
+            Request::Delete { path, version } => {
+                handle.delete(&full(path), *version)?;
+                Reply::Done
+            }
+            Request::Children { path, watch } => {
+                Reply::Children(handle.get_children(&full(path), *watch)?)
+            }
+            Request::Data { path, watch } => {
+                let (data, stat) = handle.get_data(&full(path), *watch)?;
+                Reply::Data(data, NodeStat::from(&stat))
+            }
+            Request::Set {
+                path,
+                data,
+                version,
+            } => {
+                let stat = handle.set_data(&full(path), data.to_vec(), *version)?;
+                Reply::Stat(Some(NodeStat::from(&stat)))
+            }
+            Request::Stat { path, watch } => {
+                let stat = handle.exists(&full(path), *watch)?;
+                Reply::Stat(stat.as_ref().map(NodeStat::from))
+            }
+            Request::Unwatch { path, kind } => {
+                let kind = match kind {
+                    super::backend::WatchKind::Data => WatcherType::Data,
+                    super::backend::WatchKind::Children => WatcherType::Children,
+                };
+                handle.remove_watches(&full(path), kind)?;
+                Reply::Done
+            }
+            Request::MakeRoot => {
+                self.make_root(handle)?;
+                Reply::Done
+            }
+        })
+    }
+}
+
+impl Backend for ZkBackend {
+    fn submit(
+        &self,
+        connection: u64,
+        requests: &[Request],
+        slot: Arc<dyn Slot>,
+    ) -> std::result::Result<(), NotOpen> {
+        let said: Vec<_> = requests.iter().map(|one| self.speaker.say(one)).collect();
+        let answers = Answers::new(slot, requests, &self.speaker);
+        answers.submit(&self.link, connection, &said)
+    }
+
+    fn call(&self, request: &Request) -> std::result::Result<Reply, NoReply> {
+        self.ask(&*self.handle()?, request).map_err(NoReply::from)
+    }
+
+    fn open(&self, connection: u64) {
+        self.link.open(connection);
+    }
+
+    fn cut(&self, connection: u64) {
+        self.link.cut(connection);
     }
 
     fn abandon(&self, epoch: &Epoch) {
@@ -168,7 +187,7 @@ impl Keeper for ZkKeeper {
     }
 }
 
-impl Drop for ZkKeeper {
+impl Drop for ZkBackend {
     fn drop(&mut self) {
         if self.fork.forked() {
             // The crate's own Drop would wait for an answer by threads that the parent has.
@@ -181,14 +200,19 @@ impl Drop for ZkKeeper {
 struct Events {
     session: Weak<Session>,
     chroot: String,
+    /// The link counts what it passes on, and the crate delivers all of it, once and in order: so
+    /// the two counts say the same.
+    events: AtomicU64,
 }
 
 impl Watcher for Events {
     fn handle(&self, event: WatchedEvent) {
-        let Some(session) = self.session.upgrade() else {
+        if event.event_type == WatchedEventType::None {
+            // Of the crate's own state.
             return;
-        };
-        let Some(path) = event.path.as_deref() else {
+        }
+        let number = self.events.fetch_add(1, Ordering::Relaxed) + 1;
+        let (Some(session), Some(path)) = (self.session.upgrade(), event.path.as_deref()) else {
             return;
         };
         let event = match event.event_type {
@@ -199,7 +223,7 @@ impl Watcher for Events {
             _ => return,
         };
         if let Some(path) = path.strip_prefix(self.chroot.as_str()) {
-            session.watch_event(if path.is_empty() { "/" } else { path }, event);
+            session.watch_event(if path.is_empty() { "/" } else { path }, event, number);
         }
     }
 }
@@ -213,13 +237,17 @@ impl LinkObserver for ToSession {
             return;
         };
         match event {
-            LinkEvent::Connected { epoch, resumed, .. } => session.connected(epoch, resumed),
-            LinkEvent::Suspended { epoch, .. } => session.suspended(epoch.number()),
+            LinkEvent::Connected {
+                epoch,
+                resumed,
+                connection: number,
+            } => session.connected(Connection { epoch, number }, resumed),
+            LinkEvent::Suspended { connection, .. } => session.suspended(connection),
             LinkEvent::Expired { epoch, .. } => session.lost(epoch.number(), LossReason::Session),
             LinkEvent::DialFailed(failure) => {
                 session.dial_failed(failure.to_string(), failure.why);
             }
-            LinkEvent::AuthFailed { scheme } => session.auth_failed(scheme),
+            LinkEvent::AuthFailed { scheme } => session.auth_failed(&scheme),
             LinkEvent::Closed => session.broken(),
         }
     }
@@ -238,27 +266,27 @@ impl From<&Stat> for NodeStat {
     }
 }
 
-impl From<ZkError> for KeeperError {
+impl From<ZkError> for NoReply {
     fn from(error: ZkError) -> Self {
-        match error {
+        Self::Refused(match error {
             // An expired or moved session answers nothing any more; the link sees to a new
             // connection, and what this call did is as unknown as after a break.
             ZkError::ConnectionLoss
             | ZkError::OperationTimeout
             | ZkError::SessionExpired
-            | ZkError::SessionMoved => Self::ConnectionLoss,
-            ZkError::NoNode => Self::NoNode,
-            ZkError::NodeExists => Self::NodeExists,
-            ZkError::NotEmpty => Self::NotEmpty,
-            ZkError::NoChildrenForEphemerals => Self::EphemeralParent,
-            ZkError::NoAuth => Self::NoAuth,
-            ZkError::AuthFailed => Self::AuthFailed,
-            ZkError::InvalidACL => Self::InvalidAcl,
-            ZkError::BadArguments => Self::BadArguments,
-            ZkError::BadVersion => Self::BadVersion,
-            ZkError::NoWatcher => Self::NoWatch,
-            error => Self::Other(error.to_string()),
-        }
+            | ZkError::SessionMoved => return Self::Lost,
+            ZkError::NoNode => Refusal::NoNode,
+            ZkError::NodeExists => Refusal::NodeExists,
+            ZkError::NotEmpty => Refusal::NotEmpty,
+            ZkError::NoChildrenForEphemerals => Refusal::EphemeralParent,
+            ZkError::NoAuth => Refusal::NoAuth,
+            ZkError::AuthFailed => Refusal::AuthFailed,
+            ZkError::InvalidACL => Refusal::InvalidAcl,
+            ZkError::BadArguments => Refusal::BadArguments,
+            ZkError::BadVersion => Refusal::BadVersion,
+            ZkError::NoWatcher => Refusal::NoWatch,
+            error => Refusal::Other(error.to_string()),
+        })
     }
 }
 

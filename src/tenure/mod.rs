@@ -1,5 +1,5 @@
 //! A tenure: the time in which this process owns what a recipe gives: the head of a queue, a
-//! reader's place, leases.
+//! reader's place, permits.
 
 mod own_nodes;
 
@@ -10,15 +10,17 @@ use std::time::Instant;
 use crossbeam_channel::Receiver;
 
 use self::own_nodes::OwnNodes;
-pub(crate) use self::own_nodes::{REVOKE, Recalled};
+pub(crate) use self::own_nodes::{OnRevoke, REVOKE};
 use crate::error::{Error, Result};
 use crate::link::Epoch;
-use crate::session::keeper::{NodeStat, Reply, Request};
-use crate::session::{CallError, Session};
+use crate::session::{
+    CallError, Contact, EpochBound, LossReason, PATROL_AFTER, Session, Step, Watch,
+};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{self, Mutex};
 use crate::wait::announcement::Announcement;
 use crate::znode::fencing::FencingToken;
+use crate::znode::node::NodeStat;
 
 /// How sure a holder can be of its lock, from a guard's `state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,36 +36,15 @@ pub enum LockState {
     Lost,
 }
 
-/// Why a lock was lost; what a guard's `lost` channel delivers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LossReason {
-    /// The session ended, or could have ended as far as this process can know.
-    Session,
-    /// Somebody removed our node.
-    Removed,
-    /// The client was closed while the lock was held.
-    Closed,
-}
-
-impl fmt::Display for LossReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Session => "the session was lost",
-            Self::Removed => "our node was removed by somebody else",
-            Self::Closed => "the client was closed",
-        })
-    }
-}
-
-/// Our nodes, as long as they give us what we hold. Mostly one; several for several leases.
+/// Our nodes, as long as they give us what we hold. Mostly one; several for several permits.
 pub(crate) struct Tenure {
     session: Arc<Session>,
     epoch: Arc<Epoch>,
     /// The paths of our nodes, in the order of their creation. Never empty.
     nodes: Vec<String>,
     begun: Instant,
-    /// The connection on which our nodes were last seen to give us what we hold.
+    /// The connection on which our nodes were last seen to give us what we hold. Only grows: two
+    /// who look at the nodes may come to tell of it in the wrong order.
     proven_on: AtomicU64,
     lost: AtomicBool,
     loss: Announcement<LossReason>,
@@ -71,52 +52,56 @@ pub(crate) struct Tenure {
     unions: Mutex<Vec<Weak<Announcement<LossReason>>>>,
     own_nodes: OwnNodes,
     token: OnceLock<FencingToken>,
+    /// The transaction that made our one node, where others make nodes of the same name.
+    made: Option<i64>,
     /// See [`Tenure::end_with_this_turn`].
     last_turn: AtomicBool,
-    is_sole: bool,
     /// In the session's list of those who must hear of a loss.
     key: OnceLock<u64>,
 }
 
 /// What a tenure begins with.
-pub(crate) struct Founding {
-    pub(crate) epoch: Arc<Epoch>,
+pub(crate) struct NewTenure {
+    /// The paths of our nodes, which were seen to hold.
     pub(crate) nodes: Vec<String>,
-    /// The connection on which they were seen to hold.
-    pub(crate) proven_on: u64,
     /// If it is known, or is another's: a downgraded writer keeps its token.
     pub(crate) token: Option<FencingToken>,
-    /// Others make nodes of the same name; the token tells them apart.
-    pub(crate) is_sole: bool,
+    /// The transaction that made the node, where others make nodes of the same name.
+    pub(crate) made: Option<i64>,
+}
+
+impl NewTenure {
+    /// With nodes whose names are nobody else's.
+    pub(crate) fn of(nodes: &[String]) -> Self {
+        Self {
+            nodes: nodes.to_vec(),
+            token: None,
+            made: None,
+        }
+    }
 }
 
 impl Tenure {
-    /// A tenure whose nodes were seen to hold on connection `proven_on`. `None` when that
-    /// connection does not stand any more: then it proves nothing, and must be looked at again.
-    pub(crate) fn begin(session: &Arc<Session>, founding: Founding) -> Option<Arc<Self>> {
-        let Founding {
-            epoch,
-            nodes,
-            proven_on,
-            token,
-            is_sole,
-        } = founding;
+    /// A tenure whose nodes were seen to hold on `contact`. `None` when that connection does not
+    /// stand any more: then it proves nothing, and must be looked at again.
+    pub(crate) fn begin(contact: &Contact<'_>, new: NewTenure) -> Option<Arc<Self>> {
         let tenure = Arc::new(Self {
-            session: Arc::clone(session),
-            epoch,
-            nodes,
+            session: Arc::clone(contact.session()),
+            epoch: Arc::clone(contact.epoch()),
+            nodes: new.nodes,
             begun: sync::now(),
-            proven_on: AtomicU64::new(proven_on),
+            proven_on: AtomicU64::new(contact.number()),
             lost: AtomicBool::new(false),
             loss: Announcement::new(),
             unions: Mutex::new(Vec::new()),
             own_nodes: OwnNodes::default(),
-            token: token.map(OnceLock::from).unwrap_or_default(),
+            token: new.token.map(OnceLock::from).unwrap_or_default(),
+            made: new.made,
             last_turn: AtomicBool::new(false),
-            is_sole,
             key: OnceLock::new(),
         });
-        let key = session.add_tenure(&tenure, proven_on)?;
+        let weak: Weak<Self> = Arc::downgrade(&tenure);
+        let key = tenure.session.add_tenure(weak, contact)?;
         tenure.key.set(key).expect("set once");
         Some(tenure)
     }
@@ -134,8 +119,8 @@ impl Tenure {
         &self.epoch
     }
 
-    pub(crate) fn begun(&self) -> Instant {
-        self.begun
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
     }
 
     #[inline]
@@ -159,9 +144,18 @@ impl Tenure {
         self.state(now) == LockState::Held
     }
 
-    /// Our nodes were seen to stand again.
-    pub(crate) fn prove(&self, connection: u64) {
-        self.proven_on.store(connection, Ordering::Release);
+    #[inline]
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state(sync::now()) == LockState::Lost
+    }
+
+    /// Whether this is a tenure of the session that `contact` is of. Its nodes are gone from any
+    /// other.
+    pub(crate) fn stands_on(&self, contact: &Contact<'_>) -> Step<()> {
+        if self.epoch.number() == contact.epoch().number() {
+            return Ok(());
+        }
+        Err(CallError::Left(self.loss()))
     }
 
     /// What we hold is not ours any more. Final; the first reason is the one that is told.
@@ -206,9 +200,9 @@ impl Tenure {
         }
     }
 
-    /// The token, if nobody needs to be asked for it.
-    pub(crate) fn known_token(&self) -> Option<FencingToken> {
-        self.token.get().copied()
+    /// The transaction that made our node, where its name does not tell it from others.
+    pub(crate) fn made(&self) -> Option<i64> {
+        self.made
     }
 
     /// What the loss of this tenure is as an error.
@@ -223,7 +217,7 @@ impl Tenure {
     /// Whether `stat` is that of a node of ours.
     pub(crate) fn is_own(&self, stat: &NodeStat) -> bool {
         stat.ephemeral_owner == self.epoch.session_id()
-            && (!self.is_sole || FencingToken::of(stat).ok() == self.known_token())
+            && self.made.is_none_or(|made| stat.czxid == made)
     }
 
     /// The transaction that created our node: asks ZooKeeper once.
@@ -231,25 +225,74 @@ impl Tenure {
         if let Some(token) = self.token.get() {
             return Ok(*token);
         }
-        self.session.fork().refuse_child()?;
-        match self.session.call(&Request::stat(self.node())) {
-            Ok((Reply::Stat(Some(stat)), _)) if self.is_own(&stat) => {
-                let token = FencingToken::of(&stat)?;
-                Ok(*self.token.get_or_init(|| token))
-            }
-            Ok(_) => {
-                self.lose(LossReason::Removed);
-                Err(self.loss())
-            }
+        let asked = self.session.contact().and_then(|contact| {
+            self.stands_on(&contact)?;
+            self.token_by(&contact)
+        });
+        match asked {
+            Ok(token) => Ok(token),
             Err(CallError::Refused(error)) => Err(Error::refused(self.node()).source(error)),
             Err(CallError::Left(error)) => Err(error),
-            Err(CallError::NotSent(_) | CallError::Unknown(_)) => {
-                if self.state(sync::now()) == LockState::Lost {
-                    return Err(self.loss());
-                }
-                Err(Error::connection_loss(self.node()))
+            Err(CallError::NotSent(why)) if !self.is_lost() => Err(why.into_error(self.node())),
+            Err(CallError::Unknown) if !self.is_lost() => Err(Error::connection_loss(self.node())),
+            Err(CallError::NotSent(_) | CallError::Unknown) => Err(self.loss()),
+        }
+    }
+
+    /// As [`Tenure::fencing_token`], on a contact of the same epoch.
+    pub(crate) fn token_by(&self, contact: &Contact<'_>) -> Step<FencingToken> {
+        if let Some(token) = self.token.get() {
+            return Ok(*token);
+        }
+        match contact.stat(self.node())? {
+            Some(stat) if self.is_own(&stat) => {
+                let token = FencingToken::of(&stat).map_err(CallError::Left)?;
+                Ok(*self.token.get_or_init(|| token))
+            }
+            _ => {
+                self.lose(LossReason::Removed);
+                Err(CallError::Left(self.loss()))
             }
         }
+    }
+}
+
+impl EpochBound for Tenure {
+    fn lose(&self, reason: LossReason) {
+        self.lose(reason);
+    }
+
+    fn verify(self: Arc<Self>) {
+        let seen = self.session.contact().and_then(|contact| {
+            let seen = self.watch_own_nodes(&contact)?;
+            Ok(seen.then_some(contact.number()))
+        });
+        match seen {
+            Ok(Some(connection)) => {
+                self.proven_on.fetch_max(connection, Ordering::AcqRel);
+            }
+            // It was lost or is ended; or the next reconnect verifies.
+            Ok(None) | Err(CallError::NotSent(_) | CallError::Unknown | CallError::Left(_)) => {}
+            Err(CallError::Refused(error)) => {
+                log::warn!("{}: cannot look at our node: {error}", self.node());
+            }
+        }
+    }
+
+    fn patrol(self: Arc<Self>, now: Instant) -> bool {
+        if self.is_watched() {
+            return false;
+        }
+        let young = now.saturating_duration_since(self.begun) < PATROL_AFTER;
+        if !young {
+            // What fails is looked at after the reconnect, or ends with its session.
+            self.verify();
+        }
+        young
+    }
+
+    fn nodes(&self) -> &[String] {
+        &self.nodes
     }
 }
 
@@ -267,5 +310,22 @@ impl fmt::Debug for Tenure {
             .field("nodes", &self.nodes)
             .field("lost", &self.lost.load(Ordering::Relaxed))
             .finish_non_exhaustive()
+    }
+}
+
+/// The watches that a tenure had on its own nodes, at its end.
+pub(crate) struct Ended(Vec<Watch>);
+
+impl Ended {
+    /// Whether our nodes were watched all the time, and nothing was told.
+    pub(crate) fn is_undisturbed(&self) -> bool {
+        self.0.iter().any(Watch::is_live)
+    }
+
+    /// Our nodes were removed, or will be: their watches have fired with that.
+    pub(crate) fn forget(self) {
+        for watch in self.0 {
+            watch.forget();
+        }
     }
 }

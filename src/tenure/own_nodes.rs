@@ -7,10 +7,9 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
-use super::{LossReason, Tenure};
-use crate::session::keeper::{KeeperError, Reply, Request, WatchKind};
-use crate::session::watches::{Disturbed, Wake};
-use crate::session::{CallError, WatchGuard};
+use super::{Ended, Tenure};
+use crate::session::backend::WatchKind;
+use crate::session::{Contact, EpochBound, LossReason, OnWatchEvent, Step, Wake, Watch, found};
 use crate::sync::Mutex;
 use crate::wait::announcement::Announcement;
 
@@ -18,9 +17,9 @@ use crate::wait::announcement::Announcement;
 pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
 
 /// Somebody who must know that the lock is asked for.
-pub(crate) trait Recalled: Send + Sync {
+pub(crate) trait OnRevoke: Send + Sync {
     /// Called on a worker thread.
-    fn recalled(&self);
+    fn on_revoke(&self);
 }
 
 #[derive(Default)]
@@ -31,9 +30,8 @@ pub(super) struct OwnNodes {
 
 #[derive(Default)]
 struct State {
-    /// One for each node, or none. Never touched by the registry of watches while `state` is
-    /// locked: it calls [`Tenure::disturbed`] under its own locks.
-    watches: Vec<WatchGuard>,
+    /// One for each node, or none.
+    watches: Vec<Watch>,
     /// We remove the nodes ourselves; whatever their watches tell is no news.
     ending: bool,
 }
@@ -41,19 +39,19 @@ struct State {
 /// A revocable tenure's.
 struct Recall {
     asked: Announcement<()>,
-    lock: Weak<dyn Recalled>,
+    lock: Weak<dyn OnRevoke>,
 }
 
 impl Tenure {
-    /// From now on, who writes [`REVOKE`] is heard. The read that leaves the watch is made aside,
-    /// as the caller may have no time for it; it also sees what was written before.
-    pub(crate) fn make_revocable(self: &Arc<Self>, lock: Weak<dyn Recalled>) {
+    /// From now on, who writes [`REVOKE`] is heard. The read that leaves the watch is made in the
+    /// background, as the caller may have no time for it; it also sees what was written before.
+    pub(crate) fn make_revocable(self: &Arc<Self>, lock: Weak<dyn OnRevoke>) {
         let recall = Recall {
             asked: Announcement::new(),
             lock,
         };
         assert!(self.own_nodes.recall.set(recall).is_ok(), "once");
-        Arc::clone(self).disturbed();
+        Arc::clone(self).on_watch_event();
     }
 
     /// The announcement that the lock is asked for; `None` if it is not revocable.
@@ -68,71 +66,55 @@ impl Tenure {
     }
 
     /// Takes over the watch on our node that was left by the read which proved this tenure.
-    pub(crate) fn adopt(self: &Arc<Self>, watch: WatchGuard) {
+    pub(crate) fn adopt(self: &Arc<Self>, watch: Watch) {
         let this: Weak<Self> = Arc::downgrade(self);
         let notice = Arc::clone(watch.notice());
         self.own_nodes.state.lock().watches.push(watch);
         notice.redirect(Wake::Lock(this));
     }
 
-    pub(crate) fn is_watched(&self) -> bool {
+    pub(super) fn is_watched(&self) -> bool {
         !self.own_nodes.state.lock().watches.is_empty()
     }
 
-    /// Looks at our nodes and leaves watches on them. Returns the connection on which all were
-    /// seen to stand.
-    pub(crate) fn watch_own_nodes(self: &Arc<Self>) -> Option<u64> {
-        let mut watches = Vec::with_capacity(self.nodes.len());
-        let mut seen_on = None;
-        for path in &self.nodes {
+    /// Looks at our nodes and leaves watches on them. Returns whether all were seen to stand.
+    pub(super) fn watch_own_nodes(self: &Arc<Self>, contact: &Contact<'_>) -> Step<bool> {
+        self.stands_on(contact)?;
+        let mut watches = Vec::with_capacity(self.nodes().len());
+        for path in self.nodes() {
             if self.own_nodes.state.lock().ending {
-                return None;
+                return Ok(false);
             }
             let this: Weak<Self> = Arc::downgrade(self);
-            let wake = Wake::Lock(this);
-            let watch = WatchGuard::new(&self.session, path, WatchKind::Data, Some(wake));
-            let path = path.clone();
-            match self.session.call(&Request::Data { path, watch: true }) {
-                Ok((Reply::Data(data, stat), contact)) if self.is_own(&stat) => {
-                    watch.armed(contact.connection);
+            let watch = Watch::new(contact, path, WatchKind::Data, Some(Wake::Lock(this)));
+            match found(contact.watch_data(&watch))? {
+                Some((data, stat)) if self.is_own(&stat) => {
                     watches.push(watch);
-                    if seen_on.is_some_and(|other| other != contact.connection) {
-                        // The next reconnect looks at all of them.
-                        return None;
-                    }
-                    seen_on = Some(contact.connection);
                     if data.starts_with(REVOKE) {
                         self.ask_back();
                     }
                 }
-                Ok(_) | Err(CallError::Refused(KeeperError::NoNode)) => {
+                _ => {
                     self.removed();
-                    return None;
-                }
-                // The reconnect verifies.
-                Err(CallError::NotSent(_) | CallError::Unknown(_) | CallError::Left(_)) => {
-                    return None;
-                }
-                Err(CallError::Refused(error)) => {
-                    log::warn!("{}: cannot look at our node: {error}", self.node());
-                    return None;
+                    return Ok(false);
                 }
             }
         }
         let mut state = self.own_nodes.state.lock();
-        let old = if state.ending {
+        let ending = state.ending;
+        let old = if ending {
             watches
         } else {
             std::mem::replace(&mut state.watches, watches)
         };
         drop(state);
         drop(old);
-        seen_on
+        Ok(!ending)
     }
 
     /// Our nodes are about to be removed by ourselves: their watches, which will fire, are to be
     /// forgotten once that is done.
-    pub(crate) fn end(&self) -> Vec<WatchGuard> {
+    pub(crate) fn end(&self) -> Ended {
         let watches = {
             let mut state = self.own_nodes.state.lock();
             state.ending = true;
@@ -141,13 +123,13 @@ impl Tenure {
         for watch in &watches {
             watch.notice().mute();
         }
-        watches
+        Ended(watches)
     }
 
     fn removed(&self) {
         if !self.own_nodes.state.lock().ending {
-            log::warn!("{}: somebody removed our node; it is lost", self.node());
             self.lose(LossReason::Removed);
+            log::warn!("{}: somebody removed our node; it is lost", self.node());
         }
     }
 
@@ -155,20 +137,18 @@ impl Tenure {
         let Some(recall) = self.own_nodes.recall.get() else {
             return;
         };
-        log::info!("{}: somebody asks for the lock", self.node());
         recall.asked.tell(());
         if let Some(lock) = recall.lock.upgrade() {
-            lock.recalled();
+            lock.on_revoke();
         }
+        log::info!("{}: somebody asks for the lock", self.node());
     }
 }
 
-impl Disturbed for Tenure {
+impl OnWatchEvent for Tenure {
     /// One of our nodes was changed or removed. What it was is looked at on a thread that may.
-    fn disturbed(self: Arc<Self>) {
-        let session = Arc::clone(&self.session);
-        session.submit(move || {
-            self.watch_own_nodes();
-        });
+    fn on_watch_event(self: Arc<Self>) {
+        let session = Arc::clone(self.session());
+        session.submit(move || self.verify());
     }
 }

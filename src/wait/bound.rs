@@ -176,12 +176,4 @@ impl Bound {
         }
         Ok(())
     }
-
-    /// Whether this caller may have to leave before a call that takes `longest` has come back.
-    pub(crate) fn is_nearer_than(&self, longest: Duration) -> bool {
-        self.cancel.is_some()
-            || self
-                .deadline
-                .is_some_and(|deadline| deadline.saturating_duration_since(sync::now()) < longest)
-    }
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::{Error, Result};
-use crate::session::keeper::NodeStat;
+use crate::znode::node::NodeStat;
 
 /// A number that grows from one holder of a lock to the next.
 ///

@@ -6,7 +6,7 @@ use std::fmt;
 use uuid::Uuid;
 
 use crate::error::{Error, Result};
-use crate::session::keeper::NodeMode;
+use crate::znode::node::NodeMode;
 use crate::znode::sequence::Sequence;
 
 /// The longest [`LockName`], in bytes.

@@ -6,7 +6,7 @@
 //! be trusted any more. Nothing is allocated by a number that was only claimed: what a count
 //! promises must be there. (The records are those of ZooKeeper's `zookeeper.jute`.)
 
-#![allow(dead_code, reason = "the session takes it up")]
+#![allow(dead_code, unused_imports, reason = "transactions come with the lease")]
 
 mod bytes;
 mod reply;

@@ -8,7 +8,7 @@ use super::*;
 struct Inbox(Sender<Vec<Answer>>);
 
 impl Slot for Inbox {
-    fn answered(&self, answers: Vec<Answer>) {
+    fn answered(&self, answers: Vec<Answer>, _: Vec<u64>) {
         self.0.send(answers).expect("waited for");
     }
 }

@@ -1,0 +1,145 @@
+//! A folder of nodes, as the recipes see it: a small client that knows paths and names, and no rule.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::session::backend::{Refusal, WatchKind};
+use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch, find_created, found};
+use crate::znode::names::{Class, Grammar};
+use crate::znode::node::{NodeMode, NodeStat};
+use crate::znode::path::{LockPath, split};
+
+/// See the [module](self).
+pub(crate) struct Folder {
+    session: Arc<Session>,
+    path: LockPath,
+    grammar: Grammar,
+}
+
+impl Folder {
+    pub(crate) fn new(session: &Arc<Session>, path: LockPath, grammar: Grammar) -> Arc<Self> {
+        Arc::new(Self {
+            session: Arc::clone(session),
+            path,
+            grammar,
+        })
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    pub(crate) fn path(&self) -> &LockPath {
+        &self.path
+    }
+
+    pub(crate) fn grammar(&self) -> &Grammar {
+        &self.grammar
+    }
+
+    pub(crate) fn child(&self, name: &str) -> String {
+        self.path.child(name)
+    }
+
+    /// Takes steps until one comes to something, over broken connections and lost sessions.
+    pub(crate) fn persist<T>(
+        &self,
+        waiter: &Waiter<'_>,
+        step: impl FnMut(&Contact<'_>) -> Step<Option<T>>,
+    ) -> Result<T> {
+        waiter.persist(self.path.as_str(), step)
+    }
+
+    /// One look by the `zookeeper` crate, for people and tools.
+    pub(crate) fn look<T>(&self, look: impl FnOnce(&Contact<'_>) -> Step<T>) -> Result<T> {
+        let looked = self
+            .session
+            .side_contact()
+            .and_then(|contact| look(&contact));
+        looked.map_err(|error| self.failure(error))
+    }
+
+    /// The error of a call that is not tried again.
+    pub(crate) fn failure(&self, error: CallError) -> Error {
+        error.into_error(self.session.target(), self.path.as_str())
+    }
+
+    /// ZooKeeper's refusal, with the place and what to do.
+    pub(crate) fn refusal(&self, error: Refusal) -> Error {
+        error.at(self.path.as_str())
+    }
+
+    // ---- steps ----
+
+    /// A name that nobody else has: a fresh GUID for each create, so that a node found by it can
+    /// only be that create's.
+    pub(crate) fn fresh_name(&self, class: Class) -> String {
+        self.grammar.prefix(uuid::Uuid::new_v4(), class)
+    }
+
+    pub(crate) fn create(
+        &self,
+        contact: &Contact<'_>,
+        name: &str,
+        data: &Arc<[u8]>,
+        class: Class,
+    ) -> Step<String> {
+        contact.create(&self.child(name), data, self.grammar.mode(class))
+    }
+
+    /// Finds out what became of a create of this name that was not answered.
+    pub(crate) fn find(&self, contact: &Contact<'_>, name: &str) -> Step<Option<String>> {
+        let found = find_created(contact, self.path.as_str(), name, contact.epoch())?;
+        Ok(found.map(|name| self.child(&name)))
+    }
+
+    /// Creates the folder, and before it what is missing above it.
+    pub(crate) fn make(&self, contact: &Contact<'_>) -> Step<()> {
+        make_node(contact, self.path.as_str(), &Arc::from([]))
+    }
+
+    /// The names in the folder; `None` if it does not exist.
+    pub(crate) fn list(&self, contact: &Contact<'_>) -> Step<Option<Vec<String>>> {
+        found(contact.children(self.path.as_str()))
+    }
+
+    /// As [`Folder::list`]; leaves `watch`, which is on this folder.
+    pub(crate) fn list_and_watch(
+        &self,
+        contact: &Contact<'_>,
+        watch: &Watch,
+    ) -> Step<Option<Vec<String>>> {
+        found(contact.watch_children(watch))
+    }
+
+    pub(crate) fn stat(&self, contact: &Contact<'_>, name: &str) -> Step<Option<NodeStat>> {
+        contact.stat(&self.child(name))
+    }
+
+    /// An interest in the folder's children.
+    pub(crate) fn watch(&self, contact: &Contact<'_>, wake: Option<Wake>) -> Watch {
+        Watch::new(contact, self.path.as_str(), WatchKind::Children, wake)
+    }
+}
+
+/// Creates a persistent node, and before it what is missing above it. It may exist already. From
+/// below, so that folders which exist are never written to: their parents' ACLs may forbid it.
+pub(crate) fn make_node(contact: &Contact<'_>, path: &str, data: &Arc<[u8]>) -> Step<()> {
+    let nothing: Arc<[u8]> = Arc::from([]);
+    let mut missing = vec![path];
+    while let Some(path) = missing.last().copied() {
+        let data = if missing.len() == 1 { data } else { &nothing };
+        match contact.create(path, data, NodeMode::Persistent) {
+            Ok(_) | Err(CallError::Refused(Refusal::NodeExists)) => {
+                missing.pop();
+            }
+            Err(CallError::Refused(Refusal::NoNode)) => match split(path) {
+                // Only a missing chroot leaves the root without a parent.
+                ("", _) => return Err(CallError::Refused(Refusal::NoNode)),
+                (parent, _) => missing.push(parent),
+            },
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

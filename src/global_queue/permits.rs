@@ -1,0 +1,231 @@
+//! Permits: so many contenders as the limit allows hold at once, in no order.
+//!
+//! Who waits for a permit must be alone in that: a lock in front of the permits lets one at a time
+//! create its nodes and count. So whoever counts may have more nodes in the folder than fit, and
+//! nobody else is misled by that.
+
+use std::sync::Arc;
+
+use super::folder::Folder;
+use super::limit::Limit;
+use super::place::{Claim, Place};
+use super::{Queued, leave, participants};
+use crate::error::{Error, Result};
+use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch};
+use crate::tenure::{NewTenure, Tenure};
+use crate::znode::names::{Class, Grammar};
+use crate::znode::path::{LockPath, split};
+
+/// The folder in which each permit is a node.
+pub(crate) struct PermitFolder {
+    folder: Arc<Folder>,
+    limit: Limit,
+}
+
+/// One acquire on its way, and the watch that it has left.
+struct Attempt<'a> {
+    permits: &'a PermitFolder,
+    place: Place,
+    claim: &'a Claim<'a>,
+    watch: Option<Watch>,
+    /// The first look leaves no watch, which would have to be taken off again if it is also the
+    /// last.
+    arm: bool,
+}
+
+/// What a count of the permits came to.
+enum Counted {
+    Fit(Arc<Tenure>),
+    /// There are so many more than may be.
+    TooMany {
+        over: u32,
+        /// What tells of another limit.
+        limit: Option<Arc<Watch>>,
+    },
+    Again,
+}
+
+impl PermitFolder {
+    pub(crate) fn new(
+        session: &Arc<Session>,
+        path: LockPath,
+        grammar: Grammar,
+        limit: Limit,
+    ) -> Self {
+        Self {
+            folder: Folder::new(session, path, grammar),
+            limit,
+        }
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        self.folder.session()
+    }
+
+    fn attempt<'a>(&'a self, claim: &'a Claim<'a>) -> Attempt<'a> {
+        Attempt {
+            permits: self,
+            place: Place::nowhere(&self.folder),
+            claim,
+            watch: None,
+            arm: false,
+        }
+    }
+
+    /// Waits until as many permits as claimed are ours. Only for one at a time, by the right of
+    /// `in_front`; fails when that is lost.
+    pub(crate) fn acquire(
+        &self,
+        waiter: &Waiter<'_>,
+        claim: &Claim<'_>,
+        in_front: &Tenure,
+    ) -> Result<Arc<Tenure>> {
+        let mut attempt = self.attempt(claim);
+        self.folder.persist(waiter, |contact| {
+            // Two who count and wait at once would wait for each other's permits.
+            if in_front.is_lost() {
+                return Err(CallError::Left(in_front.loss()));
+            }
+            match attempt.count(contact)? {
+                Counted::Fit(tenure) => return Ok(Some(tenure)),
+                Counted::Again => {}
+                Counted::TooMany { over, limit } => {
+                    claim.report(usize::try_from(over).unwrap_or(usize::MAX));
+                    attempt.wait(contact, limit.as_deref())?;
+                }
+            }
+            Ok(None)
+        })
+    }
+
+    /// As [`PermitFolder::acquire`], without waiting.
+    pub(crate) fn try_acquire(
+        &self,
+        waiter: &Waiter<'_>,
+        claim: &Claim<'_>,
+    ) -> Result<Option<Arc<Tenure>>> {
+        let mut attempt = self.attempt(claim);
+        let contact = waiter.contact_now();
+        match contact.and_then(|contact| attempt.count(&contact)) {
+            Ok(Counted::Fit(tenure)) => Ok(Some(tenure)),
+            Ok(Counted::TooMany { .. } | Counted::Again) => Ok(None),
+            Err(error) => Err(self.folder.failure(error)),
+        }
+    }
+
+    /// Whether so many permits are free. Writes nothing.
+    pub(crate) fn has_free(&self, wanted: usize) -> Result<bool> {
+        self.folder.look(|contact| {
+            let max = self.limit.ask(contact)?;
+            self.check_fits(wanted, max)?;
+            let taken = self.taken_now(contact)?;
+            let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
+            Ok(taken.saturating_add(wanted) <= max)
+        })
+    }
+
+    /// The limit that stands now.
+    pub(crate) fn limit_now(&self) -> Result<u32> {
+        self.folder.look(|contact| self.limit.ask(contact))
+    }
+
+    /// How many permits are taken now.
+    pub(crate) fn taken(&self) -> Result<u32> {
+        self.folder.look(|contact| self.taken_now(contact))
+    }
+
+    fn taken_now(&self, contact: &Contact<'_>) -> Step<u32> {
+        let children = self.folder.list(contact)?.unwrap_or_default();
+        Ok(self.count(&children))
+    }
+
+    pub(crate) fn leave(&self, tenure: &Tenure) -> Result<()> {
+        leave::leave(&self.folder, tenure, super::News::Unknown(None))
+    }
+
+    pub(crate) fn abandon(&self, tenure: &Tenure) {
+        leave::abandon(tenure, super::News::Unknown(None));
+    }
+
+    pub(crate) fn participants(&self) -> Result<Vec<Queued>> {
+        participants::of(&self.folder)
+    }
+
+    pub(crate) fn break_lock(&self, path: &str) -> Result<bool> {
+        participants::break_lock(&self.folder, path)
+    }
+
+    fn count(&self, children: &[String]) -> u32 {
+        let grammar = self.folder.grammar();
+        let permits = children.iter().filter(|name| grammar.parse(name).is_some());
+        u32::try_from(permits.count()).unwrap_or(u32::MAX)
+    }
+
+    fn check_fits(&self, wanted: usize, max: u32) -> Step<()> {
+        if u32::try_from(wanted).is_ok_and(|wanted| wanted <= max) {
+            return Ok(());
+        }
+        let folder = self.folder.path();
+        Err(CallError::Left(Error::invalid(format!(
+            "{folder}: {wanted} permits at once, of at most {max}, will never be free"
+        ))))
+    }
+}
+
+impl Attempt<'_> {
+    /// Creates the permits if that is not done yet, and counts. The limit and the list are of one
+    /// connection, and so are all of the permits.
+    fn count(&mut self, contact: &Contact<'_>) -> Step<Counted> {
+        let Self { permits, claim, .. } = *self;
+        let (mut max, mut limit) = permits.limit.watch(contact)?;
+        permits.check_fits(claim.count, max)?;
+        if self.place.enter(contact, Class::Lease, claim)? {
+            permits.limit.forget();
+            (max, limit) = permits.limit.watch(contact)?;
+        }
+        let Some(children) = self.list(contact)? else {
+            self.place.folder_gone();
+            permits.limit.forget();
+            return Ok(Counted::Again);
+        };
+        let stands = |path: &String| children.iter().any(|child| child == split(path).1);
+        if !self.place.nodes().iter().all(stands) {
+            self.place.removed();
+            return Ok(Counted::Again);
+        }
+        let over = permits.count(&children).saturating_sub(max);
+        if over > 0 {
+            return Ok(Counted::TooMany { over, limit });
+        }
+        let new = NewTenure::of(self.place.nodes());
+        let Some(tenure) = Tenure::begin(contact, new) else {
+            return Ok(Counted::Again);
+        };
+        self.place.give_up();
+        Ok(Counted::Fit(tenure))
+    }
+
+    fn list(&mut self, contact: &Contact<'_>) -> Step<Option<Vec<String>>> {
+        let folder = &self.permits.folder;
+        if !self.arm {
+            return folder.list(contact);
+        }
+        let wake = Wake::Signal(Arc::clone(contact.signal()));
+        let watch = self.watch.insert(folder.watch(contact, Some(wake)));
+        folder.list_and_watch(contact, watch)
+    }
+
+    /// Waits once for a permit to go, or for another limit.
+    fn wait(&mut self, contact: &Contact<'_>, limit: Option<&Watch>) -> Step<()> {
+        if !std::mem::replace(&mut self.arm, true) {
+            return Ok(());
+        }
+        let folder = self.watch.as_ref().expect("armed with the list");
+        if let Some(limit) = limit {
+            let wake = Wake::Signal(Arc::clone(contact.signal()));
+            limit.notice().redirect(wake);
+            return contact.sleep_until_any(&[folder, limit]);
+        }
+        contact.sleep_until_any(&[folder])
+    }
+}

@@ -1,0 +1,301 @@
+//! The queue: our node stands in the folder, a list says where, and whoever is ahead is waited for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::folder::Folder;
+use super::place::{Claim, News, Place, Won};
+use super::{Contest, Queued, leave, participants};
+use crate::error::{Error, Result};
+use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch};
+use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::now;
+use crate::tenure::{NewTenure, Tenure};
+use crate::znode::names::{Class, Grammar};
+use crate::znode::path::{LockPath, split};
+use crate::znode::verdict::{Rule, TieOrder, Verdict, nobody_behind, verdict_by};
+
+/// How a contender that is not first waits for its turn. The guarantees are the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum WaitStrategy {
+    /// Watches the node just ahead: a release wakes one waiter. The default.
+    #[default]
+    PredecessorWatch,
+    /// Watches the folder: every release wakes every waiter (the "herd effect"). For comparison,
+    /// and for folders with few waiters.
+    ParentWatch,
+    /// Lists again and again, after each pause of this length; leaves no watches on the server.
+    /// A hand-over takes up to one pause longer. At least 1 ms.
+    Polling(Duration),
+}
+
+/// One folder's queue, as contenders of one class in this process see it.
+pub(crate) struct GlobalQueue {
+    pub(super) folder: Arc<Folder>,
+    /// What we are in it.
+    pub(super) class: Class,
+    rule: Rule,
+    strategy: WaitStrategy,
+    /// The last acquire found exactly one contender ahead of it: the next one may, too, so its
+    /// first list leaves the watch that lets it take over without another list.
+    second_lately: AtomicBool,
+}
+
+/// One acquire on its way through the queue, and the watches that it has left. These outlive the
+/// step that left them: a watch is dropped only when the next one is there, so that it is not taken
+/// off the server in between.
+pub(super) struct Attempt<'a> {
+    pub(super) queue: &'a GlobalQueue,
+    pub(super) place: &'a mut Place,
+    pub(super) claim: &'a Claim<'a>,
+    /// On the folder, for its children.
+    pub(super) folder_watch: Option<Watch>,
+    /// On the node that is waited for.
+    pub(super) node_watch: Option<Watch>,
+}
+
+/// Where a list has shown us.
+enum Found {
+    Won(Won),
+    Ahead {
+        /// The node to wait for.
+        on: String,
+        /// Nobody else is ahead of us.
+        is_only_one: bool,
+    },
+    Again,
+}
+
+impl GlobalQueue {
+    pub(crate) fn new(
+        session: &Arc<Session>,
+        path: LockPath,
+        grammar: Grammar,
+        class: Class,
+        strategy: WaitStrategy,
+    ) -> Self {
+        Self {
+            folder: Folder::new(session, path, grammar),
+            class,
+            rule: Rule::of(class),
+            strategy,
+            second_lately: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether nobody stands behind this node of ours, who waits for it. The node itself may be
+    /// waiting.
+    pub(crate) fn nobody_waits_for(&self, own: &str, waiter: &Waiter<'_>) -> Step<bool> {
+        let contact = waiter.contact_now()?;
+        let children = self.folder.list(&contact)?.unwrap_or_default();
+        Ok(nobody_behind(
+            self.rule,
+            self.folder.grammar(),
+            own,
+            &children,
+        ))
+    }
+
+    /// What the list says of a node of ours, as long as no tie must be broken.
+    pub(super) fn verdict(&self, own: &str, children: &[String]) -> Verdict {
+        let ties = TieOrder::default();
+        verdict_by(self.rule, self.folder.grammar(), own, children, &ties)
+    }
+
+    fn attempt<'a>(&'a self, place: &'a mut Place, claim: &'a Claim<'a>) -> Attempt<'a> {
+        Attempt {
+            queue: self,
+            place,
+            claim,
+            folder_watch: None,
+            node_watch: None,
+        }
+    }
+
+    fn is_blocked(&self, children: &[String]) -> bool {
+        let grammar = self.folder.grammar();
+        let mut others = children.iter().filter_map(|name| grammar.parse(name));
+        others.any(|other| self.rule.is_blocked_by(other.class))
+    }
+}
+
+impl Contest for GlobalQueue {
+    fn session(&self) -> &Arc<Session> {
+        self.folder.session()
+    }
+
+    fn path(&self) -> &LockPath {
+        self.folder.path()
+    }
+
+    fn begin(&self) -> Place {
+        Place::nowhere(&self.folder)
+    }
+
+    fn acquire(&self, place: &mut Place, waiter: &Waiter<'_>, claim: &Claim<'_>) -> Result<Won> {
+        let mut attempt = self.attempt(place, claim);
+        self.folder.persist(waiter, |contact| {
+            attempt.place.enter(contact, self.class, claim)?;
+            attempt.look(contact)
+        })
+    }
+
+    fn try_acquire(&self, waiter: &Waiter<'_>, claim: &Claim<'_>) -> Result<Option<Won>> {
+        let mut place = self.begin();
+        let taken = waiter.contact_now().and_then(|contact| {
+            let children = self.folder.list(&contact)?.unwrap_or_default();
+            if self.is_blocked(&children) {
+                return Ok(None);
+            }
+            place.enter(&contact, self.class, claim)?;
+            let mut attempt = self.attempt(&mut place, claim);
+            match attempt.find(&contact, claim.wants_news)? {
+                Found::Won(won) => Ok(Some(won)),
+                Found::Ahead { .. } | Found::Again => Ok(None),
+            }
+        });
+        taken.map_err(|error| self.folder.failure(error))
+    }
+
+    fn look_for_others(&self, tenure: &Tenure, contact: &Contact<'_>) -> Step<News> {
+        tenure.stands_on(contact)?;
+        let watch = self.folder.watch(contact, None);
+        let children = self.folder.list_and_watch(contact, &watch)?;
+        let (_, own) = split(tenure.node());
+        match self.verdict(own, &children.unwrap_or_default()) {
+            Verdict::Held { others_behind } => Ok(if others_behind {
+                News::Company(Some(watch))
+            } else {
+                News::Alone(watch)
+            }),
+            // One number for two nodes, so there is another contender.
+            Verdict::Tied { .. } => Ok(News::Company(Some(watch))),
+            Verdict::Wait { .. } | Verdict::Gone => {
+                Err(CallError::Left(Error::removed(tenure.node())))
+            }
+        }
+    }
+
+    fn leave(&self, tenure: &Tenure, news: News) -> Result<()> {
+        leave::leave(&self.folder, tenure, news)
+    }
+
+    fn abandon(&self, tenure: &Tenure, news: News) {
+        leave::abandon(tenure, news);
+    }
+
+    fn participants(&self) -> Result<Vec<Queued>> {
+        participants::of(&self.folder)
+    }
+
+    fn revoke(&self, path: &str) -> Result<bool> {
+        participants::revoke(&self.folder, path)
+    }
+
+    fn break_lock(&self, path: &str) -> Result<bool> {
+        participants::break_lock(&self.folder, path)
+    }
+}
+
+impl Attempt<'_> {
+    /// Looks at the queue, and waits once if somebody is ahead.
+    fn look(&mut self, contact: &Contact<'_>) -> Step<Option<Won>> {
+        let queue = self.queue;
+        // Whoever wants to know its position must hear of every change ahead.
+        let strategy = match self.claim.reporter {
+            Some(_) if queue.strategy == WaitStrategy::PredecessorWatch => {
+                WaitStrategy::ParentWatch
+            }
+            _ => queue.strategy,
+        };
+        let by_folder = strategy == WaitStrategy::ParentWatch;
+        let second_lately = queue.second_lately.load(Ordering::Relaxed);
+        let arm = self.claim.wants_news || by_folder || second_lately;
+        let (on, is_only_one) = match self.find(contact, arm)? {
+            Found::Won(won) => return Ok(Some(won)),
+            Found::Again => return Ok(None),
+            Found::Ahead { on, is_only_one } => (on, is_only_one),
+        };
+        match strategy {
+            WaitStrategy::PredecessorWatch => {
+                queue.second_lately.store(is_only_one, Ordering::Relaxed);
+                return self.wait_for(contact, &on, is_only_one);
+            }
+            WaitStrategy::ParentWatch => {
+                let folder = self.folder_watch.as_ref().expect("armed with the list");
+                contact.sleep_until_any(&[folder])?;
+            }
+            WaitStrategy::Polling(pause) => {
+                contact.sleep_till(now().checked_add(pause.max(Duration::from_millis(1))))?;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Lists, and says where we stand. With `arm`, leaves a watch on the folder.
+    fn find(&mut self, contact: &Contact<'_>, arm: bool) -> Step<Found> {
+        let Some(children) = self.list(contact, arm)? else {
+            self.place.folder_gone();
+            return Ok(Found::Again);
+        };
+        let queue = self.queue;
+        let own = split(&self.place.nodes()[0]).1.to_owned();
+        let mut ties = TieOrder::default();
+        loop {
+            match verdict_by(queue.rule, queue.folder.grammar(), &own, &children, &ties) {
+                Verdict::Held { others_behind } => {
+                    return Ok(match self.win(contact, others_behind) {
+                        Some(won) => Found::Won(won),
+                        None => Found::Again,
+                    });
+                }
+                Verdict::Wait { on, ahead } => {
+                    log::debug!("{}: {ahead} ahead of {own}", queue.folder.path());
+                    self.claim.report(ahead);
+                    let is_only_one = ahead == 1;
+                    return Ok(Found::Ahead { on, is_only_one });
+                }
+                Verdict::Gone => {
+                    self.place.removed();
+                    return Ok(Found::Again);
+                }
+                Verdict::Tied { with } => {
+                    for name in with {
+                        let Some(stat) = queue.folder.stat(contact, &name)? else {
+                            // It went since the list.
+                            return Ok(Found::Again);
+                        };
+                        ties.insert(name, stat.czxid);
+                    }
+                }
+            }
+        }
+    }
+
+    fn list(&mut self, contact: &Contact<'_>, arm: bool) -> Step<Option<Vec<String>>> {
+        let folder = &self.queue.folder;
+        if !arm {
+            return folder.list(contact);
+        }
+        if !self.folder_watch.as_ref().is_some_and(Watch::is_live) {
+            let wake = Wake::Signal(Arc::clone(contact.signal()));
+            self.folder_watch = Some(folder.watch(contact, Some(wake)));
+        }
+        let watch = self.folder_watch.as_ref().expect("made above");
+        folder.list_and_watch(contact, watch)
+    }
+
+    /// The list has shown us at the head.
+    fn win(&mut self, contact: &Contact<'_>, others_behind: bool) -> Option<Won> {
+        let tenure = Tenure::begin(contact, NewTenure::of(self.place.nodes()))?;
+        self.place.give_up();
+        log::debug!("{}: acquired", tenure.node());
+        let news = match (others_behind, self.folder_watch.take()) {
+            (true, watch) => News::Company(watch),
+            (false, Some(watch)) if watch.is_live() => News::Alone(watch),
+            (false, watch) => News::Unknown(watch),
+        };
+        Some(Won { tenure, news })
+    }
+}

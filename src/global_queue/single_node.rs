@@ -1,0 +1,217 @@
+//! The one plain node that all want: whoever creates it holds. No queue, so no order; and no GUID
+//! in its name, so what tells ours from others' is a GUID in its data.
+
+use std::sync::Arc;
+
+use super::folder::{Folder, make_node};
+use super::place::{Claim, Create, News, Place, Won};
+use super::{Contest, Queued, leave, participants};
+use crate::error::{Error, Result};
+use crate::session::backend::{Refusal, WatchKind};
+use crate::session::{
+    CallError, Contact, ID, Proof, Session, Step, Waiter, Wake, Watch, find_plain, found,
+};
+use crate::tenure::{NewTenure, Tenure};
+use crate::znode::fencing::FencingToken;
+use crate::znode::names::Grammar;
+use crate::znode::node::NodeMode;
+use crate::znode::path::{LockPath, split};
+
+/// See the [module](self).
+pub(crate) struct SingleNode {
+    /// Its path is that of the node, and nothing is in it.
+    node: Arc<Folder>,
+}
+
+impl SingleNode {
+    pub(crate) fn new(session: &Arc<Session>, path: LockPath) -> Self {
+        Self {
+            node: Folder::new(session, path, Grammar::sole()),
+        }
+    }
+
+    fn path(&self) -> &str {
+        self.node.path().as_str()
+    }
+
+    /// Creates the node if nobody has. A busy lock is not written to.
+    fn try_to_seize(
+        &self,
+        contact: &Contact<'_>,
+        place: &mut Place,
+        claim: &Claim<'_>,
+    ) -> Step<Option<Won>> {
+        if contact.stat(self.path())?.is_some() {
+            return Ok(None);
+        }
+        self.create_and_confirm(contact, place, claim)
+    }
+
+    fn create_and_confirm(
+        &self,
+        contact: &Contact<'_>,
+        place: &mut Place,
+        claim: &Claim<'_>,
+    ) -> Step<Option<Won>> {
+        place.come_to(contact);
+        let made = match place.unsure_data() {
+            Some(data) => {
+                let (data, proof) = (Arc::clone(data), Proof::Data(Arc::clone(data)));
+                let ours = find_plain(contact, self.path(), &proof, contact.epoch())?;
+                ours.then_some(data)
+            }
+            None => None,
+        };
+        let made = match made {
+            Some(data) => Some(data),
+            None => {
+                place.give_up();
+                self.create(contact, place, claim)?
+            }
+        };
+        match made {
+            Some(data) => self.confirm(contact, place, &data),
+            None => Ok(None),
+        }
+    }
+
+    /// Returns the data if the node is ours now. Until that is confirmed, the place is unsure.
+    fn create(
+        &self,
+        contact: &Contact<'_>,
+        place: &mut Place,
+        claim: &Claim<'_>,
+    ) -> Step<Option<Arc<[u8]>>> {
+        let data = with_id(&claim.data);
+        loop {
+            let result = contact.create(self.path(), &data, NodeMode::Ephemeral);
+            if let Ok(_) | Err(CallError::Unknown) = &result {
+                place.unsure(Create::Data(Arc::clone(&data)), Vec::new(), contact);
+            }
+            match result {
+                Ok(_) => return Ok(Some(data)),
+                Err(CallError::Refused(Refusal::NodeExists)) => return Ok(None),
+                Err(CallError::Refused(Refusal::NoNode)) => {
+                    let (folder, _) = split(self.path());
+                    if folder.is_empty() {
+                        // Only a missing chroot leaves the root without a parent.
+                        return Err(CallError::Refused(Refusal::NoNode));
+                    }
+                    make_node(contact, folder, &Arc::from([]))?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sees our node stand, and takes its transaction for the token.
+    fn confirm(
+        &self,
+        contact: &Contact<'_>,
+        place: &mut Place,
+        data: &Arc<[u8]>,
+    ) -> Step<Option<Won>> {
+        // Another's node could take the place of ours and be deleted by our release, so ours is
+        // watched from the beginning.
+        let watch = Watch::new(contact, self.path(), WatchKind::Data, None);
+        let stat = match found(contact.watch_data(&watch))? {
+            Some((found, stat))
+                if Proof::Data(Arc::clone(data)).is_in(&found)
+                    && stat.ephemeral_owner == contact.epoch().session_id() =>
+            {
+                stat
+            }
+            _ => {
+                place.give_up();
+                return Ok(None);
+            }
+        };
+        let new = NewTenure {
+            nodes: vec![self.path().to_owned()],
+            token: Some(FencingToken::of(&stat).map_err(CallError::Left)?),
+            made: Some(stat.czxid),
+        };
+        let Some(tenure) = Tenure::begin(contact, new) else {
+            return Ok(None);
+        };
+        place.give_up();
+        tenure.adopt(watch);
+        log::debug!("{}: acquired", self.path());
+        Ok(Some(Won::without_news(tenure)))
+    }
+
+    /// Waits once for the node that stands in the way.
+    fn wait(&self, contact: &Contact<'_>, watching: &mut Option<Watch>) -> Step<()> {
+        let wake = Wake::Signal(Arc::clone(contact.signal()));
+        let watch = Watch::new(contact, self.path(), WatchKind::Data, Some(wake));
+        let watch = watching.insert(watch);
+        if found(contact.watch_data(watch))?.is_some() {
+            contact.sleep_until_any(&[watch])?;
+        }
+        Ok(())
+    }
+}
+
+impl Contest for SingleNode {
+    fn session(&self) -> &Arc<Session> {
+        self.node.session()
+    }
+
+    fn path(&self) -> &LockPath {
+        self.node.path()
+    }
+
+    fn begin(&self) -> Place {
+        Place::nowhere(&self.node)
+    }
+
+    fn acquire(&self, place: &mut Place, waiter: &Waiter<'_>, claim: &Claim<'_>) -> Result<Won> {
+        let mut watching = None;
+        self.node.persist(waiter, |contact| {
+            let won = self.create_and_confirm(contact, place, claim)?;
+            if won.is_none() && place.is_nowhere() {
+                claim.report(1);
+                self.wait(contact, &mut watching)?;
+            }
+            Ok(won)
+        })
+    }
+
+    fn try_acquire(&self, waiter: &Waiter<'_>, claim: &Claim<'_>) -> Result<Option<Won>> {
+        let mut place = self.begin();
+        let contact = waiter.contact_now();
+        let taken = contact.and_then(|contact| self.try_to_seize(&contact, &mut place, claim));
+        taken.map_err(|error| self.node.failure(error))
+    }
+
+    /// Others who wait leave no node.
+    fn look_for_others(&self, tenure: &Tenure, _: &Contact<'_>) -> Step<News> {
+        Err(CallError::Left(Error::refused(tenure.node())))
+    }
+
+    fn leave(&self, tenure: &Tenure, _: News) -> Result<()> {
+        leave::leave_single_node(&self.node, tenure)
+    }
+
+    fn abandon(&self, tenure: &Tenure, news: News) {
+        leave::abandon(tenure, news);
+    }
+
+    fn participants(&self) -> Result<Vec<Queued>> {
+        participants::of_single(&self.node)
+    }
+
+    fn revoke(&self, path: &str) -> Result<bool> {
+        participants::revoke_single(&self.node, path)
+    }
+
+    fn break_lock(&self, path: &str) -> Result<bool> {
+        participants::break_single(&self.node, path)
+    }
+}
+
+/// What nobody else's node holds.
+fn with_id(data: &[u8]) -> Arc<[u8]> {
+    let id = format!("{ID}{}", uuid::Uuid::new_v4().simple());
+    [data, id.as_bytes()].concat().into()
+}

@@ -1,0 +1,73 @@
+//! Waiting for the one ahead, and taking over from it.
+
+use std::sync::Arc;
+
+use super::place::Won;
+use super::queue::Attempt;
+use crate::session::backend::WatchKind;
+use crate::session::{Contact, Step, Wake, Watch, found};
+use crate::sync::now;
+use crate::tenure::{NewTenure, Tenure};
+
+impl Attempt<'_> {
+    /// Waits for a change of the node just ahead.
+    pub(super) fn wait_for(
+        &mut self,
+        contact: &Contact<'_>,
+        on: &str,
+        is_only_one: bool,
+    ) -> Step<Option<Won>> {
+        let path = self.queue.folder.child(on);
+        let wake = Wake::Signal(Arc::clone(contact.signal()));
+        let ahead = Watch::new(contact, &path, WatchKind::Data, Some(wake));
+        let ahead = self.node_watch.insert(ahead);
+        if found(contact.watch_data(ahead))?.is_none() {
+            // It went since the list.
+            return Ok(None);
+        }
+        contact.sleep_until_any(&[ahead])?;
+        if is_only_one {
+            Ok(self.take_over(contact))
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Takes over from the node ahead without another list, if that is proven.
+    ///
+    /// The proof. When we listed, on this connection, our node stood and exactly one contender
+    /// kept us waiting. That list left a watch on the folder, which fires at the first child that
+    /// comes or goes. The server sends events in the order of its changes, and for a deletion
+    /// first to the watch on the node, then to the one on its folder. So if the deletion of the
+    /// node ahead is the first that we hear, no child of the folder had come or gone before it,
+    /// ours included: at that moment nobody kept us waiting. And who comes later gets a larger
+    /// number; the one exception, a writer that becomes a reader in its old place, makes its
+    /// reader's node before the writer's goes.
+    ///
+    /// The silence of the folder's watch proves something only if the watch is there: not if a
+    /// removal was on its way when we left ours, on behalf of a waiter that had given up, which
+    /// may have taken it off ([`Watch::is_sure`]).
+    ///
+    /// Since then we hold, and what can take it away is what can from any holder: the session's
+    /// end (the lease is looked at, here and at every later look at the lock), and a removal by
+    /// hand during a break of the connection, which each reconnect looks for. Hence the
+    /// connection must still be the same; a tenure begins on no other.
+    fn take_over(&mut self, contact: &Contact<'_>) -> Option<Won> {
+        let deleted = self.node_watch.as_ref()?.notice().deleted_at()?;
+        let folder = self.folder_watch.as_ref()?;
+        let proven = folder.is_sure(contact)
+            && folder.notice().is_silent_before(deleted)
+            && contact.epoch().lease().alive(now());
+        if !proven {
+            return None;
+        }
+        let tenure = Tenure::begin(contact, NewTenure::of(self.place.nodes()))?;
+        self.place.give_up();
+        log::debug!("{}: acquired from the one ahead", tenure.node());
+        // The deletion has fired the watch on the folder; its event is on the way.
+        if let Some(folder) = self.folder_watch.take() {
+            folder.forget();
+        }
+        Some(Won::without_news(tenure))
+    }
+}

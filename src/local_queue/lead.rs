@@ -1,0 +1,81 @@
+//! The lead: the right and duty to go to the global queue for all threads of a process; and how a
+//! sleeping thread comes to it, or to the lock itself. Both local queues share this.
+
+use std::sync::Arc;
+
+use super::seat::{Offer, Seat, Woken};
+use crate::error::{Error, Result};
+use crate::global_queue::Place;
+
+/// A queue of this process's threads, of which one leads.
+pub(super) trait Leads {
+    /// A lead was not won, or is not needed any more: the next thread goes on from `place`.
+    fn pass_on(&self, place: Place);
+    /// A thread has left its seat.
+    fn vacate(&self, seat: &Arc<Seat>);
+}
+
+/// See the [module](self). Dropping it passes it on, with the place that was reached, to the next
+/// thread.
+pub(super) struct Lead<'a, Q: Leads> {
+    queue: &'a Q,
+    /// Empty once won.
+    place: Option<Place>,
+}
+
+impl<'a, Q: Leads> Lead<'a, Q> {
+    pub(super) fn new(queue: &'a Q, place: Place) -> Self {
+        Self {
+            queue,
+            place: Some(place),
+        }
+    }
+
+    pub(super) fn place(&mut self) -> &mut Place {
+        self.place.as_mut().expect("not won yet")
+    }
+
+    /// This thread holds now: nobody goes on from here.
+    pub(super) fn won(mut self) {
+        self.place = None;
+    }
+}
+
+impl<Q: Leads> Drop for Lead<'_, Q> {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.queue.pass_on(place);
+        }
+    }
+}
+
+/// How a thread came out of the local queue.
+pub(super) enum Entry<'a, Q: Leads> {
+    Held,
+    Lead(Lead<'a, Q>),
+}
+
+/// Sleeps on `seat` until this thread holds, or leads.
+pub(super) fn wait_for_turn<'a, Q: Leads>(queue: &'a Q, seat: &Arc<Seat>) -> Result<Entry<'a, Q>> {
+    match seat.wait() {
+        Woken::Offered(offer) => accept(queue, offer),
+        Woken::Over(error) => {
+            queue.vacate(seat);
+            Err(error)
+        }
+        // A lead is no use at the deadline, and goes on to the next when it is dropped.
+        Woken::Both(error, offer) => match accept(queue, offer)? {
+            Entry::Held => Ok(Entry::Held),
+            Entry::Lead(_) => Err(error),
+        },
+    }
+}
+
+fn accept<Q: Leads>(queue: &Q, offer: Offer) -> Result<Entry<'_, Q>> {
+    match offer {
+        Offer::Granted => Ok(Entry::Held),
+        Offer::Lead(place) => Ok(Entry::Lead(Lead::new(queue, place))),
+        Offer::Closed => Err(Error::closed()),
+        Offer::Waiting | Offer::Left => unreachable!("never offered"),
+    }
+}

@@ -1,0 +1,193 @@
+//! The seam: the few operations that the engine asks of ZooKeeper.
+//!
+//! Above it stand the session and the locks, below it the link and the `zookeeper` crate
+//! ([`super::zk`]) or, in tests that need thousands of interleavings, a store in memory
+//! ([`super::memory`]).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::link::Epoch;
+use crate::znode::node::{NodeMode, NodeStat};
+
+/// Why the server would not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("no such node")]
+    NoNode,
+    #[error("the node exists already")]
+    NodeExists,
+    #[error("the node has children")]
+    NotEmpty,
+    #[error("an ephemeral node cannot have children")]
+    EphemeralParent,
+    #[error("access refused")]
+    NoAuth,
+    #[error("credentials refused")]
+    AuthFailed,
+    #[error("invalid ACL")]
+    InvalidAcl,
+    #[error("the server refused the request as malformed or too large")]
+    BadArguments,
+    #[error("the node was changed meanwhile")]
+    BadVersion,
+    #[error("no such watch")]
+    NoWatch,
+    /// It was not even sent: no server would take it.
+    #[error("not sent: {0}")]
+    NotSent(String),
+    #[error("{0}")]
+    Other(String),
+}
+
+/// What one request came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoReply {
+    /// The server refused it: it was not done.
+    Refused(Refusal),
+    /// The connection broke before the answer came: it may have been done or not.
+    Lost,
+    /// So many connections in a row broke when they had to carry this request of so many bytes,
+    /// none of which answered it. To repeat it would break the next one, for everybody.
+    Poison { bytes: usize, breaks: u32 },
+}
+
+/// The answer to one request, and its place in what the server said on this connection.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) result: Result<Reply, NoReply>,
+    /// How many events of watches the server had sent before this answer, over the life of the
+    /// backend. An event goes by another way than an answer, and either can overtake the other;
+    /// by this number, and the events' own, their order on the server is known all the same.
+    pub(crate) events_before: u64,
+}
+
+impl Answer {
+    pub(crate) fn lost() -> Self {
+        Self {
+            result: Err(NoReply::Lost),
+            events_before: 0,
+        }
+    }
+}
+
+/// The two kinds of one-shot watches that a read can leave.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum WatchKind {
+    /// Left by `Data` and `Stat`: fires when the node is deleted or its data set; left by `Stat`
+    /// on a missing node, when it is created.
+    Data,
+    /// Left by `Children`: fires when a child comes or goes, or the node is deleted.
+    Children,
+}
+
+/// What a watch told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WatchEvent {
+    Created,
+    Deleted,
+    DataChanged,
+    ChildrenChanged,
+}
+
+/// Waits for the answers to what was sent together.
+pub(crate) trait Slot: Send + Sync {
+    /// Called exactly once, with one answer for each request, on a thread of the backend or the
+    /// one that breaks the connection: may only signal.
+    fn answered(&self, answers: Vec<Answer>);
+}
+
+/// The connection was not open: nothing was sent, and the slot is never called.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct NotOpen;
+
+/// ZooKeeper, as the engine sees it. Paths are absolute and without chroot; every node gets the
+/// client's ACL. Every request is answered in bounded time: when the connection breaks, as lost.
+pub(crate) trait Backend: Send + Sync {
+    /// Sends `requests` in one write, in this order, if exactly this connection is open. Does not
+    /// block.
+    fn submit(
+        &self,
+        connection: u64,
+        requests: &[Request],
+        slot: Arc<dyn Slot>,
+    ) -> Result<(), NotOpen>;
+    /// Makes one call on this thread, by the `zookeeper` crate: for what is not on the way of an
+    /// acquire or a release. The session sees to it that no call crosses connections.
+    fn call(&self, request: &Request) -> Result<Reply, NoReply>;
+
+    /// Lets requests through on the connection that was announced with this number.
+    fn open(&self, connection: u64);
+    /// Ends this connection, if it stands; another one is made, and the session goes on.
+    fn cut(&self, connection: u64);
+    /// Ends a session that we do not believe in any more; a new one is made.
+    fn abandon(&self, epoch: &Epoch);
+    /// Ends the session and every thread below the seam, within `bound`.
+    fn close(&self, bound: Duration);
+}
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub(crate) enum Request {
+    /// Is answered with the node's path, with the number that a sequential one was given.
+    Create {
+        path: String,
+        data: Arc<[u8]>,
+        mode: NodeMode,
+    },
+    /// With a version, only if the data has it still.
+    Delete { path: String, version: Option<i32> },
+    /// Names of the children. With `watch`, a [`WatchKind::Children`] is left (not on `NoNode`).
+    Children { path: String, watch: bool },
+    /// The data. With `watch`, a [`WatchKind::Data`] is left (not on `NoNode`).
+    Data { path: String, watch: bool },
+    /// Replaces the data; with a version, only if it has it still.
+    Set {
+        path: String,
+        data: Arc<[u8]>,
+        version: Option<i32>,
+    },
+    /// The stat. With `watch`, a [`WatchKind::Data`] is left, *also on a missing node*.
+    Stat { path: String, watch: bool },
+    /// Takes off the server what `Children` or `Data` left.
+    Unwatch { path: String, kind: WatchKind },
+    /// Creates the chroot, if there is one and it is missing. By the crate only.
+    MakeRoot,
+}
+
+/// What a [`Request`] came to.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Path(String),
+    Done,
+    Children(Vec<String>),
+    Data(Vec<u8>, NodeStat),
+    Stat(Option<NodeStat>),
+}
+
+impl Request {
+    pub(crate) fn stat(path: impl Into<String>) -> Self {
+        Self::Stat {
+            path: path.into(),
+            watch: false,
+        }
+    }
+
+    pub(crate) fn children(path: impl Into<String>) -> Self {
+        Self::Children {
+            path: path.into(),
+            watch: false,
+        }
+    }
+
+    /// The watch that this request leaves, if it succeeds.
+    pub(crate) fn watch(&self) -> Option<(&str, WatchKind)> {
+        match self {
+            Self::Children { path, watch: true } => Some((path, WatchKind::Children)),
+            Self::Data { path, watch: true } | Self::Stat { path, watch: true } => {
+                Some((path, WatchKind::Data))
+            }
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,348 @@
+//! A contact: one connection of one epoch, and the only thing that calls are made through.
+//!
+//! A call is not sent when exactly that connection is not open, and what it says counts only while
+//! the epoch's lease lives. So whoever draws a conclusion from two calls on one contact knows that
+//! both were about one session, and whoever has only an old contact can do no harm with it: a
+//! check in one session and a deletion in the next cannot be put together.
+
+use std::sync::Arc;
+
+use super::Session;
+use super::backend::{Answer, NoReply, Refusal, Reply, Request};
+use super::call_error::{CallError, Step};
+use super::own_call::OwnCall;
+use super::phase::{Connection, NoContact};
+use super::waiter::Waiter;
+use super::watches::Watch;
+use crate::error::Error;
+use crate::link::Epoch;
+use crate::sync;
+use crate::wait::signal::{Signal, Wakes};
+use crate::znode::node::{NodeMode, NodeStat};
+
+/// See the [module](self).
+pub(crate) struct Contact<'a> {
+    session: &'a Arc<Session>,
+    connection: Connection,
+    voice: Voice<'a>,
+}
+
+/// How calls are made.
+enum Voice<'a> {
+    /// As requests of our own, within the bound of a waiter.
+    Waiter(&'a Waiter<'a>),
+    /// As requests of our own, for as long as the connection stands.
+    Patient,
+    /// By the `zookeeper` crate: for what is not on the way of an acquire or a release.
+    Crate,
+}
+
+impl<'a> Contact<'a> {
+    pub(super) fn of_waiter(waiter: &'a Waiter<'a>, connection: Connection) -> Self {
+        Self {
+            session: waiter.session(),
+            connection,
+            voice: Voice::Waiter(waiter),
+        }
+    }
+
+    pub(crate) fn session(&self) -> &'a Arc<Session> {
+        self.session
+    }
+
+    pub(crate) fn epoch(&self) -> &Arc<Epoch> {
+        &self.connection.epoch
+    }
+
+    /// The number of the connection. Counts over all sessions of a client; never 0.
+    pub(crate) fn number(&self) -> u64 {
+        self.connection.number
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.session.connection() == self.connection.number
+    }
+
+    /// What wakes the thread that this contact was handed to.
+    pub(crate) fn signal(&self) -> &'a Arc<Signal> {
+        self.waiter().signal()
+    }
+
+    fn waiter(&self) -> &'a Waiter<'a> {
+        match self.voice {
+            Voice::Waiter(waiter) => waiter,
+            _ => unreachable!("only a waiter sleeps on its contact"),
+        }
+    }
+
+    // ---- waiting ----
+
+    /// Sleeps until one of `watches` has fired or this connection is gone.
+    pub(crate) fn sleep_until_any(&self, watches: &[&Watch]) -> Step<()> {
+        while !watches.iter().any(|watch| watch.notice().has_fired()) && self.is_open() {
+            self.waiter().sleep(None).map_err(CallError::Left)?;
+        }
+        Ok(())
+    }
+
+    /// Sleeps until `until`, or until something wakes this waiter.
+    pub(crate) fn sleep_till(&self, until: Option<std::time::Instant>) -> Step<()> {
+        self.waiter().sleep(until).map_err(CallError::Left)?;
+        Ok(())
+    }
+
+    // ---- calls ----
+
+    pub(crate) fn create(&self, path: &str, data: &Arc<[u8]>, mode: NodeMode) -> Step<String> {
+        let request = Request::Create {
+            path: path.to_owned(),
+            data: Arc::clone(data),
+            mode,
+        };
+        match self.call(request)? {
+            Reply::Path(path) => Ok(path),
+            _ => unreachable!("a create is answered with a path"),
+        }
+    }
+
+    /// With a version, only if the data has it still.
+    pub(crate) fn delete(&self, path: &str, version: Option<i32>) -> Step<()> {
+        let path = path.to_owned();
+        self.call(Request::Delete { path, version }).map(drop)
+    }
+
+    pub(crate) fn children(&self, path: &str) -> Step<Vec<String>> {
+        self.list(Request::children(path), None)
+    }
+
+    /// As [`Contact::children`] of the path that `watch` is on, which is left there.
+    pub(crate) fn watch_children(&self, watch: &Watch) -> Step<Vec<String>> {
+        let path = watch.path().to_owned();
+        self.list(Request::Children { path, watch: true }, Some(watch))
+    }
+
+    fn list(&self, request: Request, watch: Option<&Watch>) -> Step<Vec<String>> {
+        match self.call_and_arm(request, watch)? {
+            Reply::Children(children) => Ok(children),
+            _ => unreachable!("a list is answered with names"),
+        }
+    }
+
+    pub(crate) fn data(&self, path: &str) -> Step<(Vec<u8>, NodeStat)> {
+        let path = path.to_owned();
+        self.read(Request::Data { path, watch: false }, None)
+    }
+
+    /// As [`Contact::data`] of the path that `watch` is on, which is left there.
+    pub(crate) fn watch_data(&self, watch: &Watch) -> Step<(Vec<u8>, NodeStat)> {
+        let path = watch.path().to_owned();
+        self.read(Request::Data { path, watch: true }, Some(watch))
+    }
+
+    fn read(&self, request: Request, watch: Option<&Watch>) -> Step<(Vec<u8>, NodeStat)> {
+        match self.call_and_arm(request, watch)? {
+            Reply::Data(data, stat) => Ok((data, stat)),
+            _ => unreachable!("data is answered with data"),
+        }
+    }
+
+    pub(crate) fn stat(&self, path: &str) -> Step<Option<NodeStat>> {
+        self.look(Request::stat(path), None)
+    }
+
+    /// As [`Contact::stat`] of the path that `watch` is on, which is left there also if there is
+    /// no node.
+    pub(crate) fn watch_stat(&self, watch: &Watch) -> Step<Option<NodeStat>> {
+        let path = watch.path().to_owned();
+        self.look(Request::Stat { path, watch: true }, Some(watch))
+    }
+
+    fn look(&self, request: Request, watch: Option<&Watch>) -> Step<Option<NodeStat>> {
+        match self.call_and_arm(request, watch)? {
+            Reply::Stat(stat) => Ok(stat),
+            _ => unreachable!("a stat is answered with a stat"),
+        }
+    }
+
+    /// Replaces the data; with a version, only if it has it still.
+    pub(crate) fn set(
+        &self,
+        path: &str,
+        data: &Arc<[u8]>,
+        version: Option<i32>,
+    ) -> Step<Option<NodeStat>> {
+        let request = Request::Set {
+            path: path.to_owned(),
+            data: Arc::clone(data),
+            version,
+        };
+        self.look(request, None)
+    }
+
+    pub(crate) fn call(&self, request: Request) -> Step<Reply> {
+        self.call_and_arm(request, None)
+    }
+
+    fn call_and_arm(&self, request: Request, watch: Option<&Watch>) -> Step<Reply> {
+        let answer = self.answer_to(request)?;
+        let after = answer.events_before;
+        let reply = self.judge(answer)?;
+        if let Some(watch) = watch {
+            watch.armed(after);
+        }
+        Ok(reply)
+    }
+
+    /// What an answer is worth: nothing, once the lease has run out.
+    fn judge(&self, answer: Answer) -> Step<Reply> {
+        match answer.result {
+            Ok(reply) if self.epoch().lease().alive(sync::now()) => Ok(reply),
+            Ok(_) | Err(NoReply::Lost) => Err(CallError::Unknown),
+            Err(NoReply::Refused(refusal)) => Err(CallError::Refused(refusal)),
+            Err(NoReply::Poison { bytes, breaks }) => {
+                let target = self.session.target();
+                Err(CallError::Left(Error::refused(format!(
+                    "{target}: {breaks} connections in a row broke at a request of {bytes} bytes, \
+                     and none answered it; is it over the servers' jute.maxbuffer?"
+                ))))
+            }
+        }
+    }
+
+    fn answer_to(&self, request: Request) -> Step<Answer> {
+        if let Voice::Crate = self.voice {
+            debug_assert!(request.watch().is_none(), "the crate leaves no watches");
+            let result = self.session.call_by_crate(&self.connection, &request)?;
+            return Ok(Answer {
+                result,
+                events_before: 0,
+            });
+        }
+        let mut answers = self.send(vec![request])?;
+        Ok(answers.pop().expect("one for each request"))
+    }
+
+    /// Sends requests together, and waits for all answers.
+    fn send(&self, requests: Vec<Request>) -> Step<Vec<Answer>> {
+        let fresh;
+        let signal = match self.voice {
+            Voice::Waiter(waiter) => {
+                waiter.bound().check().map_err(CallError::Left)?;
+                waiter.signal()
+            }
+            _ => {
+                fresh = Arc::new(Signal::new());
+                &fresh
+            }
+        };
+        let call = OwnCall::submit(self.session, &self.connection, requests, signal)?;
+        let mut others = Wakes::default();
+        let result = loop {
+            if let Some(answers) = call.take() {
+                call.bury_poison(&answers);
+                break Ok(answers);
+            }
+            match self.doze(signal) {
+                Ok(wakes) => others = others.and(wakes.without(Wakes::DONE)),
+                Err(error) => match call.leave() {
+                    Ok(()) => break Err(CallError::Left(error)),
+                    // The answer was faster; take it.
+                    Err(answers) => break Ok(answers),
+                },
+            }
+        };
+        // What woke us and is not about this call is still to be looked at.
+        if !others.is_empty() {
+            signal.raise(others);
+        }
+        result
+    }
+
+    fn doze(&self, signal: &Signal) -> Result<Wakes, Error> {
+        match self.voice {
+            Voice::Waiter(waiter) => waiter.sleep(None),
+            _ => Ok(signal.wait(None)),
+        }
+    }
+}
+
+impl Session {
+    /// The connection that is open now, for requests that wait as long as it stands.
+    pub(crate) fn contact(self: &Arc<Self>) -> Step<Contact<'_>> {
+        self.contact_by(Voice::Patient)
+    }
+
+    /// The connection that is open now, for calls by the `zookeeper` crate.
+    pub(crate) fn side_contact(self: &Arc<Self>) -> Step<Contact<'_>> {
+        self.contact_by(Voice::Crate)
+    }
+
+    fn contact_by<'a>(self: &'a Arc<Self>, voice: Voice<'a>) -> Step<Contact<'a>> {
+        Ok(Contact {
+            session: self,
+            connection: self.open_connection().map_err(CallError::NotSent)?,
+            voice,
+        })
+    }
+
+    /// Makes a call by the crate, on this thread.
+    fn call_by_crate(
+        self: &Arc<Self>,
+        connection: &Connection,
+        request: &Request,
+    ) -> Step<Result<Reply, NoReply>> {
+        let _in_flight = self.begin_crate_call(connection)?;
+        let result = self.backend().call(request);
+        if matches!(result, Err(NoReply::Lost)) {
+            // The crate says so also when it could not hand the request over, and then nobody
+            // else finds out: the caller would wait for a next connection while this one stands.
+            self.backend().cut(connection.number);
+        }
+        Ok(result)
+    }
+
+    fn begin_crate_call(self: &Arc<Self>, connection: &Connection) -> Step<InFlight<'_>> {
+        self.refuse_child().map_err(CallError::Left)?;
+        let mut state = self.state.lock();
+        let begun = state.phase.begin(connection.number, sync::now());
+        begun.map_err(CallError::NotSent)?;
+        drop(state);
+        Ok(InFlight(self))
+    }
+}
+
+/// A call of the crate. Ended on unwinding too: a count that never falls would keep the next
+/// connection shut.
+struct InFlight<'a>(&'a Arc<Session>);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state.lock();
+        let opened = state.phase.answered();
+        self.0.follow(state, opened);
+    }
+}
+
+/// The answer to a call that may find nothing.
+pub(crate) fn found<T>(step: Step<T>) -> Step<Option<T>> {
+    match step {
+        Ok(found) => Ok(Some(found)),
+        Err(CallError::Refused(Refusal::NoNode)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The answer to a deletion of what may be gone already: whether it stood.
+pub(crate) fn gone(step: Step<()>) -> Step<bool> {
+    Ok(found(step)?.is_some())
+}
+
+impl NoContact {
+    pub(super) fn check(closed: bool) -> Self {
+        if closed {
+            Self::Closed
+        } else {
+            Self::Disconnected
+        }
+    }
+}

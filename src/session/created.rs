@@ -1,0 +1,97 @@
+//! What became of a create whose answer was lost.
+
+use std::sync::Arc;
+
+use super::backend::Refusal;
+use super::call_error::{CallError, Step};
+use super::contact::{Contact, found};
+use crate::link::Epoch;
+
+/// By what a node of ours is told from others of the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// Its data, which holds a GUID.
+    Data(Arc<[u8]>),
+    /// The transaction that created it.
+    Made(i64),
+}
+
+impl Proof {
+    /// Whether what is found is what was written, or what was written over by somebody who wants
+    /// the lock back, which keeps the id.
+    pub(crate) fn is_in(&self, found: &[u8]) -> bool {
+        match self {
+            Self::Data(written) => {
+                found == &**written || id_of(written).is_some_and(|id| id_of(found) == Some(id))
+            }
+            Self::Made(_) => false,
+        }
+    }
+}
+
+/// Looks for what a create, whose reply was lost, may have made: a child of `folder` that begins
+/// with `prefix` and lives with the session of `epoch`.
+///
+/// A list may come from a server that lags behind the one that took the create. So a write is made
+/// first (a delete of a node that cannot exist, refused with `NoNode`): once it is answered, this
+/// connection's server has seen everything that was committed before.
+///
+/// That the node's owner is checked is not a formality: a name can be found that a dying session
+/// made, and counting it as ours let two hold at once in Curator (CURATOR-498).
+pub(crate) fn find_created(
+    contact: &Contact<'_>,
+    folder: &str,
+    prefix: &str,
+    epoch: &Epoch,
+) -> Step<Option<String>> {
+    flush(contact, &format!("{folder}/{prefix}flush"))?;
+    let children = found(contact.children(folder))?.unwrap_or_default();
+    for name in children.into_iter().filter(|name| name.starts_with(prefix)) {
+        let stat = contact.stat(&format!("{folder}/{name}"))?;
+        if stat.is_some_and(|stat| stat.ephemeral_owner == epoch.session_id()) {
+            return Ok(Some(name));
+        }
+    }
+    Ok(None)
+}
+
+/// Looks whether the node at `path` is the one that was created in the session of `epoch` and is
+/// known by `proof`, though others create nodes of the same name.
+///
+/// The write that comes first does more here than in [`find_created`]: an earlier delete of ours
+/// may still be on its way through the server that we were connected to before. Once a write on
+/// this connection is answered, that delete is done or will never be. Without it: we see our node,
+/// the old delete is done, somebody else creates the node anew, and we delete it.
+pub(crate) fn find_plain(
+    contact: &Contact<'_>,
+    path: &str,
+    proof: &Proof,
+    epoch: &Epoch,
+) -> Step<bool> {
+    flush(contact, &format!("{path}/flush"))?;
+    let Some((data, stat)) = found(contact.data(path))? else {
+        return Ok(false);
+    };
+    let known = proof.is_in(&data) || *proof == Proof::Made(stat.czxid);
+    Ok(known && stat.ephemeral_owner == epoch.session_id())
+}
+
+/// Makes a write that changes nothing: once it is answered, this connection's server has seen
+/// everything that was committed before. `path` must not exist.
+fn flush(contact: &Contact<'_>, path: &str) -> Step<()> {
+    match contact.delete(path, None) {
+        Ok(()) | Err(CallError::Refused(Refusal::NoNode)) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// In front of the GUID in a node's data.
+pub(crate) const ID: &str = " id=";
+
+/// The end of a node's data that holds a GUID, if it does.
+pub(crate) fn id_of(data: &[u8]) -> Option<&[u8]> {
+    const GUID_DIGITS: usize = 32;
+    let at = data.len().checked_sub(ID.len() + GUID_DIGITS)?;
+    let id = &data[at..];
+    id.starts_with(ID.as_bytes()).then_some(id)
+}

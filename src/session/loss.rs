@@ -1,0 +1,40 @@
+//! [`LossReason`], and what must hear of it.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Why a lock was lost; what a guard's `lost` channel delivers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The session ended, or could have ended as far as this process can know.
+    Session,
+    /// Somebody removed our node.
+    Removed,
+    /// The client was closed while the lock was held.
+    Closed,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Session => "the session was lost",
+            Self::Removed => "our node was removed by somebody else",
+            Self::Closed => "the client was closed",
+        })
+    }
+}
+
+/// What stands and falls with a session: a tenure, as its session sees it.
+pub(crate) trait EpochBound: Send + Sync {
+    /// The session is over, or the client was closed.
+    fn lose(&self, reason: LossReason);
+    /// There is contact again in the same session: do our nodes still stand? On a worker thread.
+    fn verify(self: Arc<Self>);
+    /// Has our nodes watched if this has lasted for long enough. Returns whether it is too young
+    /// for that. On a worker thread.
+    fn patrol(self: Arc<Self>, now: Instant) -> bool;
+    /// The paths of our nodes.
+    fn nodes(&self) -> &[String];
+}

@@ -1,0 +1,163 @@
+//! One interest in one watch, and what came of it.
+
+use std::sync::{Arc, Weak};
+
+use super::backend::WatchEvent;
+use crate::sync::Mutex;
+use crate::wait::signal::{Signal, Wakes};
+
+/// Something that wants to know, at once and without blocking, that its watch has fired.
+pub(crate) trait OnWatchEvent: Send + Sync {
+    /// Called on the event thread: may only signal.
+    fn on_watch_event(self: Arc<Self>);
+}
+
+/// Whom a [`Notice`] wakes. Called with nothing locked: the last handle of a lock may go with it.
+#[derive(Clone)]
+pub(crate) enum Wake {
+    Signal(Arc<Signal>),
+    Lock(Weak<dyn OnWatchEvent>),
+}
+
+/// See the [module](self).
+///
+/// The read that leaves the watch was answered after so many events; what has a smaller number is
+/// about an earlier watch on the same path, and no news: the answer has seen that change. Event and
+/// answer come by two ways, so until the answer is known the events are kept.
+pub(crate) struct Notice {
+    state: Mutex<State>,
+}
+
+struct State {
+    armed_after: Option<u64>,
+    /// Before the read is answered: all that came, with their numbers.
+    early: Vec<(u64, WatchEvent)>,
+    fired: Option<Fired>,
+    wake: Option<Wake>,
+}
+
+/// The first thing that a watch told.
+#[derive(Clone, Copy)]
+enum Fired {
+    Event(u64, WatchEvent),
+    /// It was taken off the server on behalf of somebody else: read again.
+    Removed,
+}
+
+impl Notice {
+    pub(super) fn new(wake: Option<Wake>) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State {
+                armed_after: None,
+                early: Vec::new(),
+                fired: None,
+                wake,
+            }),
+        })
+    }
+
+    /// The read that leaves the watch was answered after so many events.
+    pub(super) fn armed(&self, after: u64) {
+        let mut state = self.state.lock();
+        state.armed_after = Some(after);
+        let early = std::mem::take(&mut state.early);
+        // A notice is armed once more when its watch is left again after it was taken off.
+        let Some((number, event)) = early.into_iter().find(|(number, _)| *number > after) else {
+            return;
+        };
+        let wake = state.fire(Fired::Event(number, event));
+        drop(state);
+        notify(wake);
+    }
+
+    pub(super) fn is_armed(&self) -> bool {
+        self.state.lock().armed_after.is_some()
+    }
+
+    pub(super) fn event(&self, number: u64, event: WatchEvent) {
+        let mut state = self.state.lock();
+        let wake = match state.armed_after {
+            None => {
+                state.early.push((number, event));
+                None
+            }
+            Some(after) if number > after => state.fire(Fired::Event(number, event)),
+            Some(_) => None,
+        };
+        drop(state);
+        notify(wake);
+    }
+
+    pub(super) fn removed(&self) {
+        let wake = self.state.lock().fire(Fired::Removed);
+        notify(wake);
+    }
+
+    pub(crate) fn has_fired(&self) -> bool {
+        self.state.lock().fired.is_some()
+    }
+
+    /// Whether it fired, and the first event said that the watched node is gone. Its number.
+    pub(crate) fn deleted_at(&self) -> Option<u64> {
+        self.first_of(WatchEvent::Deleted)
+    }
+
+    /// Whether it fired, and the first event said that the watched node, which was missing, is
+    /// there. Its number.
+    pub(crate) fn created_at(&self) -> Option<u64> {
+        self.first_of(WatchEvent::Created)
+    }
+
+    fn first_of(&self, event: WatchEvent) -> Option<u64> {
+        match self.state.lock().fired {
+            Some(Fired::Event(number, first)) if first == event => Some(number),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing was told before the event with this number. All events up to it must have
+    /// been delivered.
+    pub(crate) fn is_silent_before(&self, event: u64) -> bool {
+        match self.state.lock().fired {
+            None => true,
+            Some(Fired::Event(number, _)) => number > event,
+            Some(Fired::Removed) => false,
+        }
+    }
+
+    /// From now on wakes `to`; also when the watch has fired already.
+    pub(crate) fn redirect(&self, to: Wake) {
+        let mut state = self.state.lock();
+        let fired = state.fired.is_some();
+        state.wake = Some(to.clone());
+        drop(state);
+        if fired {
+            notify(Some(to));
+        }
+    }
+
+    /// From now on wakes nobody.
+    pub(crate) fn mute(&self) {
+        self.state.lock().wake = None;
+    }
+}
+
+impl State {
+    /// Notes what the watch told. Returns whom to wake.
+    fn fire(&mut self, fired: Fired) -> Option<Wake> {
+        self.fired.get_or_insert(fired);
+        self.wake.clone()
+    }
+}
+
+fn notify(wake: Option<Wake>) {
+    match wake {
+        Some(Wake::Signal(signal)) => signal.raise(Wakes::EVENT),
+        Some(Wake::Lock(lock)) => {
+            if let Some(lock) = lock.upgrade() {
+                lock.on_watch_event();
+            }
+        }
+        None => {}
+    }
+}

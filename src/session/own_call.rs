@@ -1,0 +1,128 @@
+//! Requests of our own that are under way, and the caller who waits for them.
+
+use std::sync::{Arc, Weak};
+
+use super::Session;
+use super::backend::{Answer, NoReply, Reply, Request, Slot};
+use super::call_error::{CallError, Step};
+use super::orphans::{Orphan, Proof};
+use super::phase::{Connection, NoContact};
+use crate::sync::Mutex;
+use crate::wait::signal::{Signal, Wakes};
+use crate::znode::node::NodeMode;
+
+/// Ends by exactly one transition: answered, or left. What is answered after its caller has left
+/// is cleaned up.
+pub(super) struct OwnCall {
+    session: Weak<Session>,
+    connection: Connection,
+    requests: Vec<Request>,
+    outcome: Mutex<Outcome>,
+    caller: Arc<Signal>,
+}
+
+enum Outcome {
+    Pending,
+    Answered(Vec<Answer>),
+    Left,
+}
+
+impl OwnCall {
+    pub(super) fn submit(
+        session: &Arc<Session>,
+        connection: &Connection,
+        requests: Vec<Request>,
+        caller: &Arc<Signal>,
+    ) -> Step<Arc<Self>> {
+        session.refuse_child().map_err(CallError::Left)?;
+        let call = Arc::new(Self {
+            session: Arc::downgrade(session),
+            connection: connection.clone(),
+            requests,
+            outcome: Mutex::new(Outcome::Pending),
+            caller: Arc::clone(caller),
+        });
+        let slot: Arc<dyn Slot> = call.clone();
+        let backend = session.backend();
+        match backend.submit(connection.number, &call.requests, slot) {
+            Ok(()) => Ok(call),
+            Err(_) => Err(CallError::NotSent(NoContact::check(session.is_closed()))),
+        }
+    }
+
+    /// The answers, if they have come.
+    pub(super) fn take(&self) -> Option<Vec<Answer>> {
+        let mut outcome = self.outcome.lock();
+        match std::mem::replace(&mut *outcome, Outcome::Left) {
+            Outcome::Answered(answers) => Some(answers),
+            other => {
+                *outcome = other;
+                None
+            }
+        }
+    }
+
+    /// Leaves, unless the answers have come.
+    pub(super) fn leave(&self) -> Result<(), Vec<Answer>> {
+        match std::mem::replace(&mut *self.outcome.lock(), Outcome::Left) {
+            Outcome::Answered(answers) => Err(answers),
+            Outcome::Pending | Outcome::Left => Ok(()),
+        }
+    }
+
+    /// Nobody repeats a request that breaks connections, nor looks for what it may have made.
+    pub(super) fn bury_poison(&self, answers: &[Answer]) {
+        for (request, answer) in self.requests.iter().zip(answers) {
+            if let (Err(NoReply::Poison { .. }), Some(session)) =
+                (&answer.result, self.session.upgrade())
+            {
+                self.clean_up(&session, request, Answer::lost());
+            }
+        }
+    }
+
+    /// Removes what a request may have made whose caller had left.
+    fn clean_up(&self, session: &Arc<Session>, request: &Request, answer: Answer) {
+        let epoch = &self.connection.epoch;
+        if let (Some((path, kind)), Ok(_)) = (request.watch(), &answer.result) {
+            let number = self.connection.number;
+            session.watch_left(path, kind, number, answer.events_before);
+        }
+        let Request::Create { path, data, mode } = request else {
+            return;
+        };
+        let orphan = match (mode, answer.result) {
+            (NodeMode::Ephemeral, Ok(_) | Err(NoReply::Lost | NoReply::Poison { .. })) => {
+                Orphan::Plain {
+                    path: path.clone(),
+                    proof: Proof::Data(Arc::clone(data)),
+                }
+            }
+            (NodeMode::EphemeralSequential, Ok(Reply::Path(path))) => Orphan::Node { path },
+            (NodeMode::EphemeralSequential, Err(NoReply::Lost | NoReply::Poison { .. })) => {
+                Orphan::created(path)
+            }
+            _ => return,
+        };
+        session.reap(orphan, epoch);
+    }
+}
+
+impl Slot for OwnCall {
+    fn answered(&self, answers: Vec<Answer>) {
+        let mut outcome = self.outcome.lock();
+        if let Outcome::Pending = *outcome {
+            *outcome = Outcome::Answered(answers);
+            drop(outcome);
+            self.caller.raise(Wakes::DONE);
+            return;
+        }
+        drop(outcome);
+        let Some(session) = self.session.upgrade() else {
+            return;
+        };
+        for (request, answer) in self.requests.iter().zip(answers) {
+            self.clean_up(&session, request, answer);
+        }
+    }
+}

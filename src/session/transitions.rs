@@ -1,0 +1,200 @@
+//! What happens to a session: connections, breaks, losses, the end; and who is told.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use crossbeam_channel::TrySendError;
+
+use super::backend::WatchEvent;
+use super::connection::ConnectionEvent;
+use super::loss::LossReason;
+use super::phase::{Connection, Opened};
+use super::{Session, State, Trouble};
+use crate::sync::atomic::Ordering;
+use crate::sync::{self, MutexGuard};
+use crate::wait::signal::Wakes;
+
+impl Session {
+    // ---- what comes up from below the seam ----
+
+    /// A connection stands, and refuses traffic until it is opened.
+    pub(crate) fn connected(self: &Arc<Self>, connection: Connection, resumed: bool) {
+        let mut state = self.state.lock();
+        let before = state.phase.epoch().map(|epoch| epoch.number());
+        if let Some(number) = before.filter(|number| *number != connection.epoch.number()) {
+            drop(state);
+            self.lost(number, LossReason::Session);
+            state = self.state.lock();
+        }
+        let opened = state.phase.connected(connection, resumed);
+        self.follow(state, opened);
+    }
+
+    /// The connection with this number broke. Everything in flight was answered.
+    pub(crate) fn suspended(&self, number: u64) {
+        let mut state = self.state.lock();
+        if state.phase.suspended(number, sync::now()) {
+            self.connection.store(0, Ordering::Release);
+            state.publish(&ConnectionEvent::Suspended);
+            state.wake_all();
+            drop(state);
+            log::info!("no contact with {}; the session may live on", self.target);
+        }
+    }
+
+    /// The epoch with this number is over: by the server's word, or because its lease ran out.
+    /// Idempotent.
+    pub(crate) fn lost(&self, number: u64, reason: LossReason) {
+        let mut state = self.state.lock();
+        let Some(epoch) = state.phase.lost(number, sync::now()) else {
+            return;
+        };
+        self.connection.store(0, Ordering::Release);
+        let tenures = std::mem::take(&mut state.tenures);
+        state.publish(&ConnectionEvent::Lost);
+        state.wake_all();
+        drop(state);
+        for tenure in tenures.values().filter_map(Weak::upgrade) {
+            tenure.lose(reason);
+        }
+        self.backend().abandon(&epoch);
+        log::warn!(
+            "session 0x{:x} with {} is lost, and its locks with it",
+            epoch.session_id(),
+            self.target
+        );
+    }
+
+    /// The event of a watch came: of those that the server has sent, the one with this number.
+    pub(crate) fn watch_event(&self, path: &str, event: WatchEvent, number: u64) {
+        self.watches.fire(path, event, number);
+    }
+
+    /// A server of the list could not be reached.
+    pub(crate) fn dial_failed(&self, server: String, why: String) {
+        self.state.lock().trouble.dials.insert(server, why);
+    }
+
+    /// The credentials were refused; no further attempt is made.
+    pub(crate) fn auth_failed(&self, scheme: &str) {
+        let mut state = self.state.lock();
+        state.trouble.refused_auth = Some(scheme.to_owned());
+        state.wake_all();
+        drop(state);
+        log::error!(
+            "{} refused the {scheme} credentials; giving up",
+            self.target
+        );
+    }
+
+    /// What lies below the seam has ended by itself: nothing works any more.
+    pub(crate) fn broken(self: &Arc<Self>) {
+        let session = Arc::clone(self);
+        // Not on this thread: it is one of those that `close` waits for.
+        self.submit(move || session.shut(LossReason::Closed));
+        log::error!("the ZooKeeper client of {} has died; closing", self.target);
+    }
+
+    /// Follows a step of the phase that may have opened the connection.
+    pub(super) fn follow(
+        self: &Arc<Self>,
+        mut state: MutexGuard<'_, State>,
+        opened: Option<Opened>,
+    ) {
+        let Some(Opened {
+            connection,
+            resumed,
+        }) = opened
+        else {
+            return;
+        };
+        self.backend().open(connection.number);
+        self.connection.store(connection.number, Ordering::Release);
+        state.trouble = Trouble::default();
+        let event = if resumed {
+            ConnectionEvent::Reconnected
+        } else {
+            ConnectionEvent::Connected {
+                session_id: connection.epoch.session_id(),
+            }
+        };
+        state.publish(&event);
+        state.wake_all();
+        let to_verify = resumed && !state.tenures.is_empty();
+        drop(state);
+        self.monitor.nudge();
+        if to_verify {
+            let session = Arc::clone(self);
+            self.submit(move || session.verify_tenures());
+        }
+        self.sweep_orphans();
+        log::info!("{event}: {}", self.target);
+    }
+
+    // ---- the end ----
+
+    /// Ends the session and every thread, within `bound`. Idempotent.
+    pub(crate) fn close(self: &Arc<Self>, bound: Duration) {
+        if self.is_forked() {
+            // None of the threads is here, and the socket is the parent's.
+            return;
+        }
+        let deadline = sync::now() + bound;
+        let epoch = self.epoch();
+        self.shut(LossReason::Closed);
+        if let Some(backend) = self.backend.get() {
+            backend.close(bound);
+        }
+        // Not before: under a sealed lease the good-bye could not be said.
+        if let Some(epoch) = epoch {
+            epoch.lease().seal();
+        }
+        let ended = self.workers.wait_ended(deadline) & self.monitor.wait_ended(deadline);
+        if !ended {
+            log::warn!(
+                "{}: some threads did not end within {bound:?} of close",
+                self.target
+            );
+        }
+    }
+
+    /// The part of closing that waits for nobody.
+    fn shut(&self, reason: LossReason) {
+        let mut state = self.state.lock();
+        if !state.phase.closed() {
+            return;
+        }
+        self.connection.store(0, Ordering::Release);
+        let tenures = std::mem::take(&mut state.tenures);
+        let locks = std::mem::take(&mut state.locks);
+        state.publish(&ConnectionEvent::Closed);
+        state.subscribers.clear();
+        state.wake_all();
+        drop(state);
+        for tenure in tenures.values().filter_map(Weak::upgrade) {
+            tenure.lose(reason);
+        }
+        for lock in locks.values().filter_map(Weak::upgrade) {
+            lock.closed();
+        }
+        self.workers.close();
+        self.monitor.close();
+    }
+}
+
+impl State {
+    fn wake_all(&self) {
+        for signal in self.waiters.values() {
+            signal.raise(Wakes::SESSION);
+        }
+    }
+
+    fn publish(&mut self, event: &ConnectionEvent) {
+        self.subscribers
+            .retain(|subscriber| match subscriber.try_send(event.clone()) {
+                // One who does not read gets no more than was kept for it.
+                Ok(()) | Err(TrySendError::Full(_)) => true,
+                Err(TrySendError::Disconnected(_)) => false,
+            });
+    }
+}
