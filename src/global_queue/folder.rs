@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::session::backend::{Refusal, WatchKind};
+use crate::session::backend::{Created, Refusal, WatchKind};
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch, find_created, found};
 use crate::znode::names::{Class, Grammar};
 use crate::znode::node::{NodeMode, NodeStat};
@@ -77,20 +77,9 @@ impl Folder {
         self.grammar.prefix(uuid::Uuid::new_v4(), class)
     }
 
-    pub(crate) fn create(
-        &self,
-        contact: &Contact<'_>,
-        name: &str,
-        data: &Arc<[u8]>,
-        class: Class,
-    ) -> Step<String> {
-        contact.create(&self.child(name), data, self.grammar.mode(class))
-    }
-
     /// Finds out what became of a create of this name that was not answered.
-    pub(crate) fn find(&self, contact: &Contact<'_>, name: &str) -> Step<Option<String>> {
-        let found = find_created(contact, self.path.as_str(), name, contact.epoch())?;
-        Ok(found.map(|name| self.child(&name)))
+    pub(crate) fn find(&self, contact: &Contact<'_>, name: &str) -> Step<Option<Created>> {
+        find_created(contact, self.path.as_str(), name, contact.epoch())
     }
 
     /// Creates the folder, and before it what is missing above it.

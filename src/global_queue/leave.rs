@@ -12,9 +12,21 @@ use crate::tenure::{Ended, Tenure};
 pub(super) fn leave(folder: &Folder, tenure: &Tenure, news: News) -> Result<()> {
     let watches = tenure.end();
     let mut result = Ok(());
-    for node in tenure.nodes() {
-        let deleted = on_its_session(tenure, |contact| contact.delete(node, None));
-        result = result.and(judge(folder, tenure, node, deleted));
+    match on_its_session(tenure, |contact| contact.delete_all(tenure.nodes())) {
+        Ok(deleted) => {
+            for (node, deleted) in tenure.nodes().iter().zip(deleted) {
+                result = result.and(judge(folder, tenure, node, deleted));
+            }
+        }
+        Err(error) => {
+            result = judge(folder, tenure, tenure.node(), Err(error));
+            // The others are as unconfirmed as the first.
+            if result.as_ref().is_err_and(Error::is_connection_loss) {
+                for node in &tenure.nodes()[1..] {
+                    reap(tenure, node);
+                }
+            }
+        }
     }
     if result.is_ok() {
         news.forget();

@@ -8,9 +8,10 @@ use std::sync::Arc;
 
 use super::folder::Folder;
 use super::limit::Limit;
-use super::place::{Claim, Place};
+use super::place::{Claim, Listed, Place};
 use super::{Queued, leave, participants};
 use crate::error::{Error, Result};
+use crate::session::backend::Created;
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch};
 use crate::tenure::{NewTenure, Tenure};
 use crate::znode::names::{Class, Grammar};
@@ -179,16 +180,19 @@ impl Attempt<'_> {
         let Self { permits, claim, .. } = *self;
         let (mut max, mut limit) = permits.limit.watch(contact)?;
         permits.check_fits(claim.count, max)?;
-        if self.place.enter(contact, Class::Lease, claim)? {
+        let Listed {
+            children,
+            made_folder,
+        } = self.enter_and_list(contact)?;
+        if made_folder {
             permits.limit.forget();
             (max, limit) = permits.limit.watch(contact)?;
         }
-        let Some(children) = self.list(contact)? else {
-            self.place.folder_gone();
+        let Some(children) = children else {
             permits.limit.forget();
             return Ok(Counted::Again);
         };
-        let stands = |path: &String| children.iter().any(|child| child == split(path).1);
+        let stands = |node: &Created| children.iter().any(|child| child == split(&node.path).1);
         if !self.place.nodes().iter().all(stands) {
             self.place.removed();
             return Ok(Counted::Again);
@@ -205,14 +209,17 @@ impl Attempt<'_> {
         Ok(Counted::Fit(tenure))
     }
 
-    fn list(&mut self, contact: &Contact<'_>) -> Step<Option<Vec<String>>> {
-        let folder = &self.permits.folder;
-        if !self.arm {
-            return folder.list(contact);
-        }
-        let wake = Wake::Signal(Arc::clone(contact.signal()));
-        let watch = self.watch.insert(folder.watch(contact, Some(wake)));
-        folder.list_and_watch(contact, watch)
+    fn enter_and_list(&mut self, contact: &Contact<'_>) -> Step<Listed> {
+        let Self { permits, claim, .. } = *self;
+        let watch = if self.arm {
+            let wake = Wake::Signal(Arc::clone(contact.signal()));
+            let watch = permits.folder.watch(contact, Some(wake));
+            Some(&*self.watch.insert(watch))
+        } else {
+            None
+        };
+        self.place
+            .enter_and_list(contact, Class::Lease, claim, watch)
     }
 
     /// Waits once for a permit to go, or for another limit.

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::folder::Folder;
 use crate::link::Epoch;
-use crate::session::backend::Refusal;
-use crate::session::{CallError, Contact, Orphan, Proof, Step, Watch};
+use crate::session::backend::{Created, Refusal};
+use crate::session::{CallError, Contact, Orphan, Proof, Step, Watch, found};
 use crate::tenure::Tenure;
 use crate::wait::position::Reporter;
 use crate::znode::names::Class;
@@ -56,16 +56,16 @@ pub(crate) struct Place {
 enum Standing {
     #[default]
     Nowhere,
-    /// A create was sent and not answered.
+    /// Creates were sent and not answered.
     Unsure {
-        create: Create,
+        creates: Vec<Create>,
         /// Those that were created before.
-        nodes: Vec<String>,
+        nodes: Vec<Created>,
         epoch: Arc<Epoch>,
     },
-    /// Our nodes, by path, were created in this epoch.
+    /// Our nodes were created in this epoch.
     Queued {
-        nodes: Vec<String>,
+        nodes: Vec<Created>,
         epoch: Arc<Epoch>,
     },
 }
@@ -104,27 +104,29 @@ impl Place {
         let (nodes, epoch) = match std::mem::take(&mut self.standing) {
             Standing::Nowhere => return,
             Standing::Unsure {
-                create,
+                creates,
                 nodes,
                 epoch,
             } => {
-                let path = self.folder.path().as_str().to_owned();
-                let orphan = match create {
-                    Create::Name(prefix) => Orphan::Created {
-                        folder: path,
-                        prefix,
-                    },
-                    Create::Data(data) => Orphan::Plain {
-                        path,
-                        proof: Proof::Data(data),
-                    },
-                };
-                self.folder.session().reap(orphan, &epoch);
+                for create in creates {
+                    let path = self.folder.path().as_str().to_owned();
+                    let orphan = match create {
+                        Create::Name(prefix) => Orphan::Created {
+                            folder: path,
+                            prefix,
+                        },
+                        Create::Data(data) => Orphan::Plain {
+                            path,
+                            proof: Proof::Data(data),
+                        },
+                    };
+                    self.folder.session().reap(orphan, &epoch);
+                }
                 (nodes, epoch)
             }
             Standing::Queued { nodes, epoch } => (nodes, epoch),
         };
-        for path in nodes {
+        for Created { path, .. } in nodes {
             self.folder.session().reap(Orphan::Node { path }, &epoch);
         }
     }
@@ -145,7 +147,7 @@ impl Place {
     }
 
     /// The nodes of a place that was entered.
-    pub(super) fn nodes(&self) -> &[String] {
+    pub(super) fn nodes(&self) -> &[Created] {
         match &self.standing {
             Standing::Queued { nodes, .. } => nodes,
             _ => unreachable!("entered before"),
@@ -166,87 +168,155 @@ impl Place {
         log::debug!("{folder}: the folder was deleted; queueing again");
     }
 
-    /// Makes sure that as many nodes of ours as were asked for stand in the folder. Returns whether
-    /// the folder had to be made.
-    pub(super) fn enter(
+    /// Makes sure that as many nodes of ours as were asked for stand in the folder, and lists it;
+    /// in one write, as far as that is possible. The list leaves `watch`, if there is one.
+    pub(super) fn enter_and_list(
         &mut self,
         contact: &Contact<'_>,
         class: Class,
         claim: &Claim<'_>,
-    ) -> Step<bool> {
+        watch: Option<&Watch>,
+    ) -> Step<Listed> {
         self.come_to(contact);
         self.make_sure(contact)?;
-        // A copy: the place goes on saying what there is, whatever fails below.
-        let mut nodes = match &self.standing {
-            Standing::Queued { nodes, .. } => nodes.clone(),
-            _ => Vec::with_capacity(claim.count),
-        };
         let mut made_folder = false;
-        while nodes.len() < claim.count {
-            let name = self.folder.fresh_name(class);
-            match self.folder.create(contact, &name, &claim.data, class) {
-                Ok(path) => {
-                    log::debug!("{path}: queued");
-                    nodes.push(path);
-                    self.queued(nodes.clone(), contact);
+        loop {
+            let standing = match &self.standing {
+                Standing::Queued { nodes, .. } => nodes.len(),
+                _ => 0,
+            };
+            if standing >= claim.count {
+                let children = match watch {
+                    Some(watch) => self.folder.list_and_watch(contact, watch),
+                    None => self.folder.list(contact),
+                }?;
+                return Ok(self.listed(children, made_folder));
+            }
+            let missing = claim.count - standing;
+            let names: Vec<_> = (0..missing)
+                .map(|_| self.folder.fresh_name(class))
+                .collect();
+            let entered = contact.create_and_list(
+                self.folder.path().as_str(),
+                &names,
+                &claim.data,
+                self.folder.grammar().mode(class),
+                watch,
+            )?;
+            match self.note_created(contact, names, entered.created) {
+                Ok(()) => {
+                    (claim.entered)(split(&self.nodes()[0].path).1);
+                    let children = found(entered.listed)?;
+                    return Ok(self.listed(children, made_folder));
                 }
                 Err(CallError::Refused(Refusal::NoNode)) => {
                     // The nodes that were in it went before the folder could.
-                    nodes.clear();
                     self.give_up();
                     made_folder = true;
                     self.folder.make(contact)?;
                 }
-                Err(CallError::Unknown) => {
-                    self.unsure(Create::Name(name), nodes, contact);
-                    return Err(CallError::Unknown);
-                }
+                // In other words, then.
+                Err(CallError::Refused(Refusal::Unknown)) => {}
                 Err(error) => return Err(error),
             }
         }
-        (claim.entered)(split(&nodes[0]).1);
-        Ok(made_folder)
     }
 
-    fn queued(&mut self, nodes: Vec<String>, contact: &Contact<'_>) {
+    fn listed(&mut self, children: Option<Vec<String>>, made_folder: bool) -> Listed {
+        if children.is_none() {
+            self.folder_gone();
+        }
+        Listed {
+            children,
+            made_folder,
+        }
+    }
+
+    /// Takes note of what creates have come to. An error is that of the first that went wrong.
+    fn note_created(
+        &mut self,
+        contact: &Contact<'_>,
+        names: Vec<String>,
+        created: Vec<Step<Created>>,
+    ) -> Step<()> {
+        let mut nodes = match std::mem::take(&mut self.standing) {
+            Standing::Queued { nodes, .. } => nodes,
+            _ => Vec::new(),
+        };
+        let (mut unsure, mut result) = (Vec::new(), Ok(()));
+        for (name, created) in names.into_iter().zip(created) {
+            match created {
+                Ok(created) => {
+                    log::debug!("{}: queued", created.path);
+                    nodes.push(created);
+                }
+                Err(error) => {
+                    if matches!(error, CallError::Unknown) {
+                        unsure.push(Create::Name(name));
+                    }
+                    result = result.and(Err(error));
+                }
+            }
+        }
+        if !unsure.is_empty() {
+            self.unsure(unsure, nodes, contact);
+        } else if !nodes.is_empty() {
+            self.queued(nodes, contact);
+        }
+        result
+    }
+
+    fn queued(&mut self, nodes: Vec<Created>, contact: &Contact<'_>) {
         let epoch = Arc::clone(contact.epoch());
         self.standing = Standing::Queued { nodes, epoch };
     }
 
-    pub(super) fn unsure(&mut self, create: Create, nodes: Vec<String>, contact: &Contact<'_>) {
+    pub(super) fn unsure(
+        &mut self,
+        creates: Vec<Create>,
+        nodes: Vec<Created>,
+        contact: &Contact<'_>,
+    ) {
         self.standing = Standing::Unsure {
-            create,
+            creates,
             nodes,
             epoch: Arc::clone(contact.epoch()),
         };
     }
 
-    /// What is known of a create whose answer was lost, or not yet confirmed.
+    /// What is known of a create by data whose answer was lost, or not yet confirmed.
     pub(super) fn unsure_data(&self) -> Option<&Arc<[u8]>> {
         match &self.standing {
-            Standing::Unsure {
-                create: Create::Data(data),
-                ..
-            } => Some(data),
+            Standing::Unsure { creates, .. } => creates.iter().find_map(|create| match create {
+                Create::Data(data) => Some(data),
+                Create::Name(_) => None,
+            }),
             _ => None,
         }
     }
 
-    /// Finds out what became of a create that was not answered.
+    /// Finds out what became of creates that were not answered.
     fn make_sure(&mut self, contact: &Contact<'_>) -> Step<()> {
-        if let Standing::Unsure {
-            create: Create::Name(name),
-            nodes,
-            ..
-        } = &mut self.standing
-        {
-            let found = self.folder.find(contact, name)?;
-            let mut nodes = std::mem::take(nodes);
-            nodes.extend(found);
-            self.queued(nodes, contact);
+        let Standing::Unsure { creates, nodes, .. } = &self.standing else {
+            return Ok(());
+        };
+        let mut nodes = nodes.clone();
+        for create in creates {
+            if let Create::Name(name) = create {
+                nodes.extend(self.folder.find(contact, name)?);
+            }
         }
+        self.queued(nodes, contact);
         Ok(())
     }
+}
+
+/// What [`Place::enter_and_list`] came to.
+pub(super) struct Listed {
+    /// `None` if the folder is gone, and with it our place.
+    pub(super) children: Option<Vec<String>>,
+    /// The folder had to be made.
+    pub(super) made_folder: bool,
 }
 
 impl Drop for Place {

@@ -135,10 +135,7 @@ impl Contest for GlobalQueue {
 
     fn acquire(&self, place: &mut Place, waiter: &Waiter<'_>, claim: &Claim<'_>) -> Result<Won> {
         let mut attempt = self.attempt(place, claim);
-        self.folder.persist(waiter, |contact| {
-            attempt.place.enter(contact, self.class, claim)?;
-            attempt.look(contact)
-        })
+        self.folder.persist(waiter, |contact| attempt.look(contact))
     }
 
     fn try_acquire(&self, waiter: &Waiter<'_>, claim: &Claim<'_>) -> Result<Option<Won>> {
@@ -148,7 +145,6 @@ impl Contest for GlobalQueue {
             if self.is_blocked(&children) {
                 return Ok(None);
             }
-            place.enter(&contact, self.class, claim)?;
             let mut attempt = self.attempt(&mut place, claim);
             match attempt.find(&contact, claim.wants_news)? {
                 Found::Won(won) => Ok(Some(won)),
@@ -233,14 +229,14 @@ impl Attempt<'_> {
         Ok(None)
     }
 
-    /// Lists, and says where we stand. With `arm`, leaves a watch on the folder.
+    /// Enters if that is not done yet, lists, and says where we stand. With `arm`, leaves a watch on
+    /// the folder.
     fn find(&mut self, contact: &Contact<'_>, arm: bool) -> Step<Found> {
-        let Some(children) = self.list(contact, arm)? else {
-            self.place.folder_gone();
+        let Some(children) = self.enter_and_list(contact, arm)? else {
             return Ok(Found::Again);
         };
         let queue = self.queue;
-        let own = split(&self.place.nodes()[0]).1.to_owned();
+        let own = split(&self.place.nodes()[0].path).1.to_owned();
         let mut ties = TieOrder::default();
         loop {
             match verdict_by(queue.rule, queue.folder.grammar(), &own, &children, &ties) {
@@ -273,17 +269,16 @@ impl Attempt<'_> {
         }
     }
 
-    fn list(&mut self, contact: &Contact<'_>, arm: bool) -> Step<Option<Vec<String>>> {
+    fn enter_and_list(&mut self, contact: &Contact<'_>, arm: bool) -> Step<Option<Vec<String>>> {
         let folder = &self.queue.folder;
-        if !arm {
-            return folder.list(contact);
-        }
-        if !self.folder_watch.as_ref().is_some_and(Watch::is_live) {
+        if arm && !self.folder_watch.as_ref().is_some_and(Watch::is_live) {
             let wake = Wake::Signal(Arc::clone(contact.signal()));
             self.folder_watch = Some(folder.watch(contact, Some(wake)));
         }
-        let watch = self.folder_watch.as_ref().expect("made above");
-        folder.list_and_watch(contact, watch)
+        let watch = self.folder_watch.as_ref().filter(|_| arm);
+        let (class, claim) = (self.queue.class, self.claim);
+        let listed = self.place.enter_and_list(contact, class, claim, watch)?;
+        Ok(listed.children)
     }
 
     /// The list has shown us at the head.

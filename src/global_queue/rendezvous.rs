@@ -50,7 +50,7 @@ struct Attempt<'a> {
     at: &'a Rendezvous,
     place: Place,
     claim: &'a Claim<'a>,
-    /// Our node and its own transaction, asked for once for each node.
+    /// Our node and its own transaction, asked for once for each node, unless the create told it.
     own: Option<(String, i64)>,
     /// On the folder, for its children.
     folder_watch: Option<Watch>,
@@ -253,7 +253,13 @@ impl Rendezvous {
 impl Attempt<'_> {
     fn step(&mut self, contact: &Contact<'_>) -> Step<Option<Member>> {
         let at = self.at;
-        self.place.enter(contact, Class::Member, self.claim)?;
+        // A first list, which comes with the create at no cost; what counts is the one below.
+        let entered = self
+            .place
+            .enter_and_list(contact, Class::Member, self.claim, None)?;
+        if entered.children.is_none() {
+            return Ok(None);
+        }
         let Some((node, czxid)) = self.own_transaction(contact)? else {
             self.place.removed();
             return Ok(None);
@@ -292,9 +298,16 @@ impl Attempt<'_> {
 
     fn own_transaction(&mut self, contact: &Contact<'_>) -> Step<Option<(String, i64)>> {
         let node = &self.place.nodes()[0];
-        if self.own.as_ref().is_none_or(|(known, _)| known != node) {
-            let stat = contact.stat(node)?;
-            self.own = stat.map(|stat| (node.clone(), stat.czxid));
+        if let Some(czxid) = node.czxid {
+            return Ok(Some((node.path.clone(), czxid)));
+        }
+        if self
+            .own
+            .as_ref()
+            .is_none_or(|(known, _)| *known != node.path)
+        {
+            let stat = contact.stat(&node.path)?;
+            self.own = stat.map(|stat| (node.path.clone(), stat.czxid));
         }
         Ok(self.own.clone())
     }

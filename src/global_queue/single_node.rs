@@ -86,7 +86,7 @@ impl SingleNode {
         loop {
             let result = contact.create(self.path(), &data, NodeMode::Ephemeral);
             if let Ok(_) | Err(CallError::Unknown) = &result {
-                place.unsure(Create::Data(Arc::clone(&data)), Vec::new(), contact);
+                place.unsure(vec![Create::Data(Arc::clone(&data))], Vec::new(), contact);
             }
             match result {
                 Ok(_) => return Ok(Some(data)),

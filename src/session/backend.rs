@@ -33,6 +33,9 @@ pub(crate) enum Refusal {
     BadVersion,
     #[error("no such watch")]
     NoWatch,
+    /// To be asked again in other words, which the backend then uses.
+    #[error("the server does not know this request")]
+    Unknown,
     /// It was not even sent: no server would take it.
     #[error("not sent: {0}")]
     NotSent(String),
@@ -129,7 +132,8 @@ pub(crate) trait Backend: Send + Sync {
 /// One operation.
 #[derive(Clone, Debug)]
 pub(crate) enum Request {
-    /// Is answered with the node's path, with the number that a sequential one was given.
+    /// Is answered with the node's path, with the number that a sequential one was given, and with
+    /// its stat where the server tells it.
     Create {
         path: String,
         data: Arc<[u8]>,
@@ -155,10 +159,18 @@ pub(crate) enum Request {
     MakeRoot,
 }
 
+/// A node that was made.
+#[derive(Clone, Debug)]
+pub(crate) struct Created {
+    pub(crate) path: String,
+    /// The transaction that made it, if the server has told.
+    pub(crate) czxid: Option<i64>,
+}
+
 /// What a [`Request`] came to.
 #[derive(Debug)]
 pub(crate) enum Reply {
-    Path(String),
+    Created(Created),
     Done,
     Children(Vec<String>),
     Data(Vec<u8>, NodeStat),

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use super::Session;
-use super::backend::{Answer, NoReply, Refusal, Reply, Request};
+use super::backend::{Answer, Created, NoReply, Refusal, Reply, Request};
 use super::call_error::{CallError, Step};
 use super::own_call::OwnCall;
 use super::phase::{Connection, NoContact};
@@ -25,6 +25,13 @@ pub(crate) struct Contact<'a> {
     session: &'a Arc<Session>,
     connection: Connection,
     voice: Voice<'a>,
+}
+
+/// What [`Contact::create_and_list`] came to.
+pub(crate) struct Entered {
+    /// For each name, in their order.
+    pub(crate) created: Vec<Step<Created>>,
+    pub(crate) listed: Step<Vec<String>>,
 }
 
 /// How calls are made.
@@ -93,16 +100,70 @@ impl<'a> Contact<'a> {
 
     // ---- calls ----
 
-    pub(crate) fn create(&self, path: &str, data: &Arc<[u8]>, mode: NodeMode) -> Step<String> {
-        let request = Request::Create {
-            path: path.to_owned(),
+    pub(crate) fn create(&self, path: &str, data: &Arc<[u8]>, mode: NodeMode) -> Step<Created> {
+        loop {
+            let request = Request::Create {
+                path: path.to_owned(),
+                data: Arc::clone(data),
+                mode,
+            };
+            match self.call(request) {
+                Ok(Reply::Created(created)) => return Ok(created),
+                Ok(_) => unreachable!("a create is answered with a path"),
+                Err(CallError::Refused(Refusal::Unknown)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Creates nodes of these names and lists their folder, in one write: the list is answered after
+    /// the creates and sees them. The list leaves `watch`, if there is one.
+    pub(crate) fn create_and_list(
+        &self,
+        folder: &str,
+        names: &[String],
+        data: &Arc<[u8]>,
+        mode: NodeMode,
+        watch: Option<&Watch>,
+    ) -> Step<Entered> {
+        let creates = names.iter().map(|name| Request::Create {
+            path: format!("{folder}/{name}"),
             data: Arc::clone(data),
             mode,
+        });
+        let list = Request::Children {
+            path: folder.to_owned(),
+            watch: watch.is_some(),
         };
-        match self.call(request)? {
-            Reply::Path(path) => Ok(path),
-            _ => unreachable!("a create is answered with a path"),
+        let mut answers = self.send(creates.chain([list]).collect())?;
+        let listed = answers.pop().expect("one for each request");
+        let created = answers.into_iter().map(|answer| {
+            self.judge(answer).map(|reply| match reply {
+                Reply::Created(created) => created,
+                _ => unreachable!("a create is answered with a path"),
+            })
+        });
+        let created = created.collect();
+        let after = listed.events_before;
+        let listed = self.judge(listed).map(|reply| match reply {
+            Reply::Children(children) => children,
+            _ => unreachable!("a list is answered with names"),
+        });
+        if let (Ok(_), Some(watch)) = (&listed, watch) {
+            watch.armed(after);
         }
+        Ok(Entered { created, listed })
+    }
+
+    /// Deletes nodes of ours, in one write.
+    pub(crate) fn delete_all(&self, paths: &[String]) -> Step<Vec<Step<()>>> {
+        let deletes = paths.iter().map(|path| Request::Delete {
+            path: path.clone(),
+            version: None,
+        });
+        let answers = self.send(deletes.collect())?;
+        let each = answers.into_iter().map(|answer| self.judge(answer));
+        Ok(each.map(|deleted| deleted.map(drop)).collect())
     }
 
     /// With a version, only if the data has it still.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::backend::Refusal;
+use super::backend::{Created, Refusal};
 use super::call_error::{CallError, Step};
 use super::contact::{Contact, found};
 use crate::link::Epoch;
@@ -43,13 +43,16 @@ pub(crate) fn find_created(
     folder: &str,
     prefix: &str,
     epoch: &Epoch,
-) -> Step<Option<String>> {
+) -> Step<Option<Created>> {
     flush(contact, &format!("{folder}/{prefix}flush"))?;
     let children = found(contact.children(folder))?.unwrap_or_default();
     for name in children.into_iter().filter(|name| name.starts_with(prefix)) {
-        let stat = contact.stat(&format!("{folder}/{name}"))?;
-        if stat.is_some_and(|stat| stat.ephemeral_owner == epoch.session_id()) {
-            return Ok(Some(name));
+        let path = format!("{folder}/{name}");
+        if let Some(stat) = contact.stat(&path)?
+            && stat.ephemeral_owner == epoch.session_id()
+        {
+            let czxid = Some(stat.czxid);
+            return Ok(Some(Created { path, czxid }));
         }
     }
     Ok(None)

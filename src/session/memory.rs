@@ -15,7 +15,8 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use super::backend::{
-    Answer, Backend, NoReply, NotOpen, Refusal, Reply, Request, Slot, WatchEvent, WatchKind,
+    Answer, Backend, Created, NoReply, NotOpen, Refusal, Reply, Request, Slot, WatchEvent,
+    WatchKind,
 };
 use super::phase::Connection;
 use super::{LossReason, Session};
@@ -261,7 +262,9 @@ impl Tree {
     fn answer(&mut self, request: &Request, session_id: i64) -> Done<Reply> {
         Ok(match request {
             Request::Create { path, data, mode } => {
-                Reply::Path(self.create(path, data, *mode, session_id)?)
+                let path = self.create(path, data, *mode, session_id)?;
+                let czxid = self.nodes.get(&path).map(|node| node.stat.czxid);
+                Reply::Created(Created { path, czxid })
             }
             Request::Delete { path, version } => {
                 self.delete(path, *version)?;

@@ -128,7 +128,7 @@ impl Session {
             Orphan::Node { path } => remove_node(&contact, path),
             Orphan::Created { folder, prefix } => {
                 match find_created(&contact, folder, prefix, epoch)? {
-                    Some(name) => remove_node(&contact, &format!("{folder}/{name}")),
+                    Some(created) => remove_node(&contact, &created.path),
                     None => Ok(()),
                 }
             }

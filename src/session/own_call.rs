@@ -98,7 +98,9 @@ impl OwnCall {
                     proof: Proof::Data(Arc::clone(data)),
                 }
             }
-            (NodeMode::EphemeralSequential, Ok(Reply::Path(path))) => Orphan::Node { path },
+            (NodeMode::EphemeralSequential, Ok(Reply::Created(created))) => {
+                Orphan::Node { path: created.path }
+            }
             (NodeMode::EphemeralSequential, Err(NoReply::Lost | NoReply::Poison { .. })) => {
                 Orphan::created(path)
             }

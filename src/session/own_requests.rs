@@ -3,19 +3,23 @@
 use std::sync::Arc;
 
 use super::acl::Acl;
-use super::backend::{self, Answer, NoReply, NotOpen, Refusal, Reply, Request, WatchKind};
+use super::backend::{self, Answer, Created, NoReply, NotOpen, Refusal, Reply, Request, WatchKind};
 use crate::link::voice::{self, NotSent};
 use crate::link::{Link, codec};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::znode::node::{NodeMode, NodeStat};
 
 /// From so many breaks on, each of which met the same request, it is the request that breaks the
 /// connection.
 const MOST_BREAKS: u32 = 3;
 
-/// Knows the chroot and the ACL.
+/// Knows the chroot, the ACL, and which words the servers do not know.
 pub(super) struct Speaker {
     chroot: Arc<str>,
     acl: Arc<[codec::Access]>,
+    /// A server has refused a `create2`, which came with 3.5, or hung up on it: a plain create is
+    /// used from then on, and the transaction of a node asked for when it is wanted.
+    no_create2: Arc<AtomicBool>,
 }
 
 impl Speaker {
@@ -28,6 +32,7 @@ impl Speaker {
         Self {
             chroot: chroot.into(),
             acl: entries.collect(),
+            no_create2: Arc::default(),
         }
     }
 
@@ -48,18 +53,28 @@ impl Speaker {
         strip(&self.chroot, path)
     }
 
+    fn create(&self, path: &str, data: &[u8], mode: NodeMode) -> codec::Request {
+        let node = codec::NewNode {
+            path: self.full(path),
+            data: data.to_vec(),
+            acl: Arc::clone(&self.acl),
+            mode: match mode {
+                NodeMode::Persistent => codec::CreateMode::Persistent,
+                NodeMode::Ephemeral => codec::CreateMode::Ephemeral,
+                NodeMode::EphemeralSequential => codec::CreateMode::EphemeralSequential,
+            },
+        };
+        // Of a folder nobody wants to know the transaction.
+        if mode == NodeMode::Persistent || self.no_create2.load(Ordering::Relaxed) {
+            codec::Request::Create(node)
+        } else {
+            codec::Request::Create2(node)
+        }
+    }
+
     pub(super) fn say(&self, request: &Request) -> codec::Request {
         match request {
-            Request::Create { path, data, mode } => codec::Request::Create(codec::NewNode {
-                path: self.full(path),
-                data: data.to_vec(),
-                acl: Arc::clone(&self.acl),
-                mode: match mode {
-                    NodeMode::Persistent => codec::CreateMode::Persistent,
-                    NodeMode::Ephemeral => codec::CreateMode::Ephemeral,
-                    NodeMode::EphemeralSequential => codec::CreateMode::EphemeralSequential,
-                },
-            }),
+            Request::Create { path, data, mode } => self.create(path, data, *mode),
             Request::Delete { path, version } => codec::Request::Delete {
                 path: self.full(path),
                 version: *version,
@@ -105,23 +120,35 @@ fn strip(chroot: &str, path: &str) -> String {
 pub(super) struct Answers {
     slot: Arc<dyn backend::Slot>,
     chroot: Arc<str>,
-    /// For each request, whether a missing node is an answer to it.
-    may_be_missing: Vec<bool>,
+    no_create2: Arc<AtomicBool>,
+    kinds: Vec<Kind>,
+}
+
+/// What must be known of a request to read its answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// A missing node is an answer to it.
+    Stat,
+    Create2,
+    Other,
 }
 
 impl Answers {
     pub(super) fn new(
         slot: Arc<dyn backend::Slot>,
-        requests: &[Request],
+        requests: &[codec::Request],
         speaker: &Speaker,
     ) -> Arc<Self> {
-        let missing = requests
-            .iter()
-            .map(|one| matches!(one, Request::Stat { .. }));
+        let kinds = requests.iter().map(|request| match request {
+            codec::Request::Exists { .. } => Kind::Stat,
+            codec::Request::Create2(_) => Kind::Create2,
+            _ => Kind::Other,
+        });
         Arc::new(Self {
             slot,
             chroot: Arc::clone(&speaker.chroot),
-            may_be_missing: missing.collect(),
+            no_create2: Arc::clone(&speaker.no_create2),
+            kinds: kinds.collect(),
         })
     }
 
@@ -148,26 +175,42 @@ impl Answers {
         }
     }
 
-    fn translate(&self, answer: voice::Answer, may_be_missing: bool) -> Result<Reply, NoReply> {
+    fn translate(&self, answer: voice::Answer, kind: Kind) -> Result<Reply, NoReply> {
         match answer {
             voice::Answer::Done(reply) => Ok(self.reply(reply)),
-            voice::Answer::Refused(codec::ServerError::NoNode) if may_be_missing => {
+            voice::Answer::Refused(codec::ServerError::NoNode) if kind == Kind::Stat => {
                 Ok(Reply::Stat(None))
+            }
+            voice::Answer::Refused(codec::ServerError::Unimplemented) if kind == Kind::Create2 => {
+                self.no_create2.store(true, Ordering::Relaxed);
+                Err(NoReply::Refused(Refusal::Unknown))
             }
             voice::Answer::Refused(error) => Err(refusal(error)),
             voice::Answer::Lost(lost) if lost.breaks >= MOST_BREAKS => Err(NoReply::Poison {
                 bytes: lost.bytes,
                 breaks: lost.breaks,
             }),
-            voice::Answer::Lost(_) => Err(NoReply::Lost),
+            voice::Answer::Lost(lost) => {
+                // An old server hangs up on what it does not know. Should it have been something
+                // else, a plain create does as well.
+                if kind == Kind::Create2 && lost.breaks + 1 >= MOST_BREAKS {
+                    self.no_create2.store(true, Ordering::Relaxed);
+                }
+                Err(NoReply::Lost)
+            }
         }
     }
 
     fn reply(&self, reply: codec::Reply) -> Reply {
         match reply {
-            codec::Reply::Created(path) | codec::Reply::CreatedWithStat(path, _) => {
-                Reply::Path(strip(&self.chroot, &path))
-            }
+            codec::Reply::Created(path) => Reply::Created(Created {
+                path: strip(&self.chroot, &path),
+                czxid: None,
+            }),
+            codec::Reply::CreatedWithStat(path, stat) => Reply::Created(Created {
+                path: strip(&self.chroot, &path),
+                czxid: Some(stat.czxid),
+            }),
             codec::Reply::Stat(stat) => Reply::Stat(Some(stat.into())),
             codec::Reply::Data(data, stat) => Reply::Data(data, stat.into()),
             codec::Reply::Children(names) | codec::Reply::ChildrenWithStat(names, _) => {
@@ -183,12 +226,9 @@ impl Answers {
 
 impl voice::Slot for Answers {
     fn answered(&self, answers: Vec<voice::Answer>, events_before: Vec<u64>) {
-        let each = answers
-            .into_iter()
-            .zip(events_before)
-            .zip(&self.may_be_missing);
-        let answers = each.map(|((answer, events_before), may_be_missing)| Answer {
-            result: self.translate(answer, *may_be_missing),
+        let each = answers.into_iter().zip(events_before).zip(&self.kinds);
+        let answers = each.map(|((answer, events_before), kind)| Answer {
+            result: self.translate(answer, *kind),
             events_before,
         });
         self.slot.answered(answers.collect());

@@ -11,7 +11,9 @@ use zookeeper::{
 
 use super::Session;
 use super::acl::{Acl, AclEntry, Permissions};
-use super::backend::{Backend, NoReply, NotOpen, Refusal, Reply, Request, Slot, WatchEvent};
+use super::backend::{
+    Backend, Created, NoReply, NotOpen, Refusal, Reply, Request, Slot, WatchEvent,
+};
 use super::loss::LossReason;
 use super::own_requests::{Answers, Speaker};
 use super::phase::Connection;
@@ -106,7 +108,10 @@ impl ZkBackend {
                     NodeMode::EphemeralSequential => CreateMode::EphemeralSequential,
                 };
                 let made = handle.create(&full(path), data.to_vec(), self.acl.clone(), mode)?;
-                Reply::Path(self.speaker.stripped(&made))
+                Reply::Created(Created {
+                    path: self.speaker.stripped(&made),
+                    czxid: None,
+                })
             }
             Request::Delete { path, version } => {
                 handle.delete(&full(path), *version)?;
@@ -155,7 +160,7 @@ impl Backend for ZkBackend {
         slot: Arc<dyn Slot>,
     ) -> std::result::Result<(), NotOpen> {
         let said: Vec<_> = requests.iter().map(|one| self.speaker.say(one)).collect();
-        let answers = Answers::new(slot, requests, &self.speaker);
+        let answers = Answers::new(slot, &said, &self.speaker);
         answers.submit(&self.link, connection, &said)
     }
 

@@ -13,6 +13,7 @@ use self::own_nodes::OwnNodes;
 pub(crate) use self::own_nodes::{OnRevoke, REVOKE};
 use crate::error::{Error, Result};
 use crate::link::Epoch;
+use crate::session::backend::Created;
 use crate::session::{
     CallError, Contact, EpochBound, LossReason, PATROL_AFTER, Session, Step, Watch,
 };
@@ -72,10 +73,11 @@ pub(crate) struct NewTenure {
 
 impl NewTenure {
     /// With nodes whose names are nobody else's.
-    pub(crate) fn of(nodes: &[String]) -> Self {
+    pub(crate) fn of(nodes: &[Created]) -> Self {
+        let czxid = nodes.first().and_then(|node| node.czxid);
         Self {
-            nodes: nodes.to_vec(),
-            token: None,
+            nodes: nodes.iter().map(|node| node.path.clone()).collect(),
+            token: czxid.and_then(|czxid| FencingToken::made_by(czxid).ok()),
             made: None,
         }
     }

@@ -23,7 +23,12 @@ pub struct FencingToken(pub(crate) u64);
 impl FencingToken {
     /// The transaction that created a contender's node.
     pub(crate) fn of(stat: &NodeStat) -> Result<Self> {
-        u64::try_from(stat.czxid)
+        Self::made_by(stat.czxid)
+    }
+
+    /// Of the transaction that created a contender's node.
+    pub(crate) fn made_by(czxid: i64) -> Result<Self> {
+        u64::try_from(czxid)
             .map(Self)
             .map_err(|_| Error::refused("a negative transaction number"))
     }

@@ -6,6 +6,7 @@ use super::opcode;
 /// far above this, and no frame comes near it.
 const MAX_FRAME: usize = 64 * 1024 * 1024;
 
+const CREATE2: i32 = 15;
 const PING_XID: i32 = -2;
 const AUTH_XID: i32 = -4;
 const NOTIFICATION_XID: i32 = -1;
@@ -66,7 +67,12 @@ impl Request<'_> {
         let (opcode, body) = int(rest)?;
         Some(Request {
             xid,
-            opcode,
+            // A create is a create, whether its answer brings the node's stat or not.
+            opcode: if opcode == CREATE2 {
+                opcode::CREATE
+            } else {
+                opcode
+            },
             path: leading_string(body),
         })
     }
