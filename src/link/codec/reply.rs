@@ -164,7 +164,7 @@ fn read_multi(steps: &[i32], reader: &mut Reader<'_>) -> Result<Reply, Malformed
         if kind == opcode::ERROR {
             let number = reader.int()?;
             failed.push(ServerError::numbered(number));
-        } else if kind == *step && err == 0 {
+        } else if err == 0 && (kind == *step || is_plain_create(kind, *step)) {
             done.push(read_step(kind, reader)?);
         } else {
             return Err(Malformed("a result of another kind than its step"));
@@ -191,6 +191,11 @@ fn read_multi(steps: &[i32], reader: &mut Reader<'_>) -> Result<Reply, Malformed
         Some((step, error)) => Ok(Reply::Aborted { step, error }),
         None => Err(Malformed("a multi that failed without an error")),
     }
+}
+
+/// ZooKeeper 3.8.0 answers a create2 within a multi like a create, without the stat.
+fn is_plain_create(kind: i32, step: i32) -> bool {
+    kind == opcode::CREATE && step == opcode::CREATE_2
 }
 
 fn read_step(kind: i32, reader: &mut Reader<'_>) -> Result<StepReply, Malformed> {

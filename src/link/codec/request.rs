@@ -57,6 +57,8 @@ pub(crate) enum Request {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Create(NewNode),
+    /// Within a multi, some servers (3.8.0) leave out the stat: then this is answered like a
+    /// create, by [`StepReply::Created`](super::StepReply::Created).
     Create2(NewNode),
     Delete {
         path: String,

@@ -430,6 +430,15 @@ fn lies_are_kept_from_the_crate() {
     );
 }
 
+#[test]
+fn a_create2_within_a_multi_may_be_answered_without_its_stat() {
+    let expected = Expected::Multi(vec![opcode::CREATE_2].into_boxed_slice());
+    let plain = StepReply::Created("/a".into());
+    let record = [step_bytes(&plain), header(-1, true, -1)].concat();
+    let answer = expected.decode(0, &record);
+    assert_eq!(answer, Ok(Ok(Reply::Multi(vec![plain]))));
+}
+
 /// A multi is done, or not done: nothing in between is believed.
 #[test]
 fn a_multi_that_was_done_in_part_is_no_reply() {
