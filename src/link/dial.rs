@@ -23,6 +23,8 @@ pub(super) struct Dialled<'a> {
     wire: &'a Wire,
     stream: TcpStream,
     deadline: Instant,
+    /// A good-bye, which the closing of the client does not end.
+    farewell: bool,
 }
 
 impl<'a> Dialled<'a> {
@@ -46,7 +48,14 @@ impl<'a> Dialled<'a> {
             wire,
             stream,
             deadline,
+            farewell: false,
         })
+    }
+
+    /// To say good-bye when the client is closed: that does not end what follows.
+    pub(super) fn for_farewell(mut self) -> Self {
+        self.farewell = true;
+        self
     }
 
     /// The connection, once the server has nothing more to say on it unasked.
@@ -69,7 +78,14 @@ impl<'a> Dialled<'a> {
         let response = self
             .read_frame(LEAST_HANDSHAKE_BYTES, ConnectResponse::parse)?
             .ok_or_else(not_zookeeper)?;
-        Ok((response, sent_at))
+        match response.protocol {
+            frame::PROTOCOL => Ok((response, sent_at)),
+            // What follows such a number means nothing to us, and least of all that the session is
+            // over, as the rest of ClickHouse Keeper's refusal would say.
+            other => Err(invalid(&format!(
+                "it refuses, or speaks another version of the protocol ({other})"
+            ))),
+        }
     }
 
     /// Presents credentials. `Ok(false)`: the server refused them.
@@ -114,24 +130,31 @@ impl<'a> Dialled<'a> {
             if left.is_zero() {
                 return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
             }
-            if self.wire.is_closing() {
+            if !self.farewell && self.wire.is_closing() {
                 return Err(io::Error::other("the client was closed"));
             }
             self.stream.set_read_timeout(Some(left.min(SLICE)))?;
             match buffer.fill(&mut self.stream) {
-                Ok(0) => {
-                    return Err(io::Error::new(
-                        io::ErrorKind::UnexpectedEof,
-                        "it closed the connection at once; is it part of a working quorum?",
-                    ));
-                }
+                Ok(0) => return Err(hung_up(io::ErrorKind::UnexpectedEof)),
                 Ok(_) => {}
                 Err(error) if is_timeout(&error) => {}
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Err(hung_up(error.kind()));
+                }
                 Err(error) => return Err(error),
             }
         }
     }
+}
+
+/// It looks the same for either reason.
+fn hung_up(kind: io::ErrorKind) -> io::Error {
+    io::Error::new(
+        kind,
+        "it closed the connection at once; is it part of a working quorum, or has this address too \
+         many connections to it (its maxClientCnxns)?",
+    )
 }
 
 /// A read that found nothing within the socket's time limit.

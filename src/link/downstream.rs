@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::dial::Dialled;
+use super::farewell;
 use super::frame::{ConnectRequest, ConnectResponse};
 use super::lease::Epoch;
 use super::replies;
@@ -24,7 +25,7 @@ const SETTLED: Duration = Duration::from_secs(1);
 const MOST_DOUBLINGS: u32 = 16;
 
 /// What it takes to go on with a session on another connection.
-struct Ticket {
+pub(super) struct Ticket {
     epoch: Arc<Epoch>,
     password: Vec<u8>,
     /// The session above has heard of it.
@@ -44,6 +45,8 @@ enum Past {
 enum Failure {
     /// At this address. Another may do.
     Here(io::Error),
+    /// This server refused the credentials of this scheme, which others have accepted.
+    Refused(String),
     /// Anywhere: the credentials are wrong, or the client was closed.
     Final,
 }
@@ -86,6 +89,16 @@ pub(super) fn run(wire: &Arc<Wire>) {
             down.failed_rounds += 1;
         }
     }
+    farewell::part(wire, down.past.ticket(), &down.targets);
+}
+
+impl Past {
+    fn ticket(&self) -> Option<&Ticket> {
+        match self {
+            Self::Nothing => None,
+            Self::Session(ticket) | Self::Unburied(ticket) => Some(ticket),
+        }
+    }
 }
 
 impl Down<'_> {
@@ -98,6 +111,8 @@ impl Down<'_> {
             self.failed(host, None, why);
         }
         let limit = self.dial_limit();
+        let mut refusals = Vec::new();
+        let servers = round.targets.len();
         for target in round.targets {
             if wire.is_closing() {
                 return None;
@@ -109,10 +124,29 @@ impl Down<'_> {
                     self.targets.failed_last = Some(target.address);
                     self.failed(target.host, Some(target.address), error.to_string());
                 }
+                Err(Failure::Refused(scheme)) => {
+                    let why = format!("it refused the credentials of scheme {scheme}");
+                    self.targets.failed_last = Some(target.address);
+                    self.failed(target.host, Some(target.address), why);
+                    refusals.push(scheme);
+                }
                 Err(Failure::Final) => return None,
             }
         }
+        if refusals.len() == servers
+            && let Some(scheme) = refusals.pop()
+        {
+            self.give_up(scheme);
+        }
         None
+    }
+
+    /// The credentials are wrong.
+    fn give_up(&self, scheme: String) {
+        let what = format!("the credentials of scheme {scheme} were refused; giving up");
+        self.wire.tell(LinkEvent::AuthFailed { scheme });
+        log::error!("{what}");
+        self.wire.wait_until_closing();
     }
 
     fn failed(&self, host: String, address: Option<SocketAddr>, why: String) {
@@ -167,6 +201,13 @@ impl Down<'_> {
         if response.timeout_ms <= 0 {
             self.session_over("the server has expired it");
             self.past = Past::Nothing;
+            return Ok(None);
+        }
+        // Our session is over, whatever that server means by it; this one is nobody's.
+        if response.session_id != epoch.session_id() {
+            self.session_over("a server has answered with another session");
+            server.allow(limit);
+            self.close_remains(&mut server);
             return Ok(None);
         }
         // The server now expires it after what it has granted this time, and the lease cannot be
@@ -229,6 +270,10 @@ impl Down<'_> {
         if response.timeout_ms <= 0 {
             return Err(io::Error::other("it refused a new session").into());
         }
+        // The owner of a node that has none.
+        if response.session_id == 0 {
+            return Err(io::Error::other("it granted a session without a number").into());
+        }
         self.wire.state.lock().last_zxid = 0;
         self.epochs += 1;
         self.past = Past::Session(Ticket::new(self.epochs, response, sent_at));
@@ -241,7 +286,7 @@ impl Down<'_> {
         target: &Target,
         mut server: Dialled<'_>,
     ) -> Result<Arc<Server>, Failure> {
-        let Past::Session(ticket) = &mut self.past else {
+        let Some(ticket) = self.past.ticket() else {
             unreachable!("called with a session");
         };
         let epoch = Arc::clone(&ticket.epoch);
@@ -249,18 +294,20 @@ impl Down<'_> {
             server.allow(epoch.timeout() / 3);
             if !server.present(auth)? {
                 let scheme = auth.scheme.clone();
-                log::error!("{target} refused the credentials of scheme {scheme}; giving up");
-                self.wire.tell(LinkEvent::AuthFailed { scheme });
-                self.wire.wait_until_closing();
+                // Where they were accepted before, this server may be the one that is wrong.
+                if self.connections > 0 {
+                    return Err(Failure::Refused(scheme));
+                }
+                self.give_up(scheme);
                 return Err(Failure::Final);
             }
         }
         // Either `close` sees this connection, or we see that it was called.
         let mut state = self.wire.state.lock();
         if state.closing {
+            let close_by = state.close_by;
             drop(state);
-            // Nobody waits for the answer.
-            let _ = server.close_session();
+            farewell::on(self.wire, server, close_by);
             return Err(Failure::Final);
         }
         let stream = Stream::new(server.into_socket())?;
@@ -269,7 +316,10 @@ impl Down<'_> {
         let server = Arc::new(Server::new(stream, Arc::clone(&epoch), connection));
         state.connected(&server);
         drop(state);
-        let resumed = std::mem::replace(&mut ticket.announced, true);
+        let resumed = match &mut self.past {
+            Past::Session(ticket) => std::mem::replace(&mut ticket.announced, true),
+            _ => false,
+        };
         log::info!(
             "{target}: session 0x{:x} {}, timeout {:?}",
             epoch.session_id(),
@@ -372,7 +422,7 @@ impl Ticket {
     }
 
     /// The handshake that goes on with the session.
-    fn request(&self, last_zxid_seen: i64) -> ConnectRequest {
+    pub(super) fn request(&self, last_zxid_seen: i64) -> ConnectRequest {
         ConnectRequest {
             last_zxid_seen,
             timeout_ms: i32::try_from(self.epoch.timeout().as_millis()).unwrap_or(i32::MAX),

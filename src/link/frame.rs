@@ -16,14 +16,19 @@ pub(super) const XID_WATCH: i32 = -1;
 pub(super) const XID_PING: i32 = -2;
 pub(super) const XID_AUTH: i32 = -4;
 
+/// The only version there is. (ClickHouse Keeper refuses a connection with version 42.)
+pub(super) const PROTOCOL: i32 = 0;
+
 pub(super) const OK: i32 = 0;
 pub(super) const ERR_CONNECTION_LOSS: i32 = -4;
 pub(super) const ERR_MARSHALLING: i32 = -5;
 pub(super) const ERR_UNIMPLEMENTED: i32 = -6;
+pub(super) const ERR_OPERATION_TIMEOUT: i32 = -7;
 pub(super) const ERR_BAD_ARGUMENTS: i32 = -8;
 pub(super) const ERR_AUTH_FAILED: i32 = -115;
 pub(super) const ERR_SESSION_EXPIRED: i32 = -112;
 pub(super) const ERR_SESSION_MOVED: i32 = -118;
+pub(super) const ERR_THROTTLED: i32 = -127;
 
 /// The server drops the connection of a client that sends more (`jute.maxbuffer`).
 pub(super) const MAX_REQUEST_BYTES: usize = 0xf_ffff;
@@ -72,7 +77,7 @@ pub(super) struct ConnectRequest {
 impl ConnectRequest {
     pub(super) fn to_frame(&self) -> Vec<u8> {
         framed(|frame| {
-            frame.extend(0_i32.to_be_bytes());
+            frame.extend(PROTOCOL.to_be_bytes());
             frame.extend(self.last_zxid_seen.to_be_bytes());
             frame.extend(self.timeout_ms.to_be_bytes());
             frame.extend(self.session_id.to_be_bytes());
@@ -99,6 +104,8 @@ impl ConnectRequest {
 /// What a server says first. A timeout of 0 says that the session has expired.
 #[derive(Clone, PartialEq, Eq)]
 pub(super) struct ConnectResponse {
+    /// The one that we speak is [`PROTOCOL`].
+    pub(super) protocol: i32,
     pub(super) timeout_ms: i32,
     pub(super) session_id: i64,
     pub(super) password: Vec<u8>,
@@ -107,7 +114,7 @@ pub(super) struct ConnectResponse {
 impl ConnectResponse {
     pub(super) fn to_frame(&self) -> Vec<u8> {
         framed(|frame| {
-            frame.extend(0_i32.to_be_bytes());
+            frame.extend(self.protocol.to_be_bytes());
             frame.extend(self.timeout_ms.to_be_bytes());
             frame.extend(self.session_id.to_be_bytes());
             put_buffer(frame, &self.password);
@@ -121,6 +128,7 @@ impl ConnectResponse {
             return None;
         }
         Some(Self {
+            protocol: int(body, 0),
             timeout_ms: int(body, 4),
             session_id: long(body, 8),
             password: buffer(&body[FIXED..])?.to_vec(),
@@ -231,6 +239,12 @@ impl Frame<'_> {
 
     pub(super) fn set_xid(&mut self, xid: i32) {
         set_xid(self.0, xid);
+    }
+
+    /// Of a reply.
+    pub(super) fn set_err(&mut self, err: i32) {
+        let at = LENGTH_BYTES + REPLY_HEADER_BYTES - 4;
+        self.0[at..at + 4].copy_from_slice(&err.to_be_bytes());
     }
 }
 
@@ -356,142 +370,4 @@ pub(super) fn watch_event(event_type: i32, path: &[u8]) -> Vec<u8> {
 }
 
 #[cfg(all(test, not(shuttle)))]
-mod tests {
-    use super::*;
-
-    /// Everything that `stream` brings, in reads of `step` bytes; `false` for what was too long.
-    fn cut(stream: &[u8], step: usize, buffer: &mut FrameBuffer) -> Vec<(i32, bool)> {
-        let mut seen = Vec::new();
-        for mut part in stream.chunks(step) {
-            while !part.is_empty() {
-                buffer.fill(&mut part).expect("memory");
-                loop {
-                    match buffer.next() {
-                        Next::Frame(frame) => seen.push((frame.reply_header().xid, true)),
-                        Next::TooLong(frame) => seen.push((frame.reply_header().xid, false)),
-                        Next::Incomplete => break,
-                        Next::Malformed => panic!("well-formed"),
-                    }
-                }
-            }
-        }
-        seen
-    }
-
-    #[test]
-    fn handshakes_round_trip() {
-        let request = ConnectRequest {
-            last_zxid_seen: 5,
-            timeout_ms: 10_000,
-            session_id: -7,
-            password: vec![1; 16],
-        };
-        let frame = request.to_frame();
-        // Old clients and servers leave out the last byte, readOnly.
-        for body in [&frame[4..], &frame[4..frame.len() - 1]] {
-            assert_eq!(ConnectRequest::parse(body).as_ref(), Some(&request));
-        }
-        let response = ConnectResponse {
-            timeout_ms: 4000,
-            session_id: 9,
-            password: vec![2; 16],
-        };
-        let frame = response.to_frame();
-        for body in [&frame[4..], &frame[4..frame.len() - 1]] {
-            assert!(ConnectResponse::parse(body).is_some_and(|read| read == response));
-        }
-        for short in 0..20 {
-            assert!(ConnectResponse::parse(&frame[4..4 + short]).is_none());
-            assert!(ConnectRequest::parse(&frame[4..4 + short]).is_none());
-        }
-    }
-
-    #[test]
-    fn a_password_longer_than_its_frame_is_refused() {
-        let mut frame = ConnectResponse {
-            timeout_ms: 1,
-            session_id: 1,
-            password: vec![0; 16],
-        }
-        .to_frame();
-        frame[20..24].copy_from_slice(&i32::MAX.to_be_bytes());
-        assert!(ConnectResponse::parse(&frame[4..]).is_none());
-    }
-
-    /// However the bytes are cut, the same frames come out.
-    #[test]
-    fn frames_come_out_whole() {
-        let mut stream = Vec::new();
-        for xid in 1..=5 {
-            stream.extend(reply(xid, -xid));
-        }
-        for step in 1..stream.len() {
-            let mut buffer = FrameBuffer::new(REPLY_HEADER_BYTES, MAX_REPLY_BYTES);
-            let seen = cut(&stream, step, &mut buffer);
-            let wanted: Vec<_> = (1..=5).map(|xid| (xid, true)).collect();
-            assert_eq!(seen, wanted, "in steps of {step}");
-        }
-    }
-
-    /// A reply of more than `most` bytes, 300,000.
-    fn too_long(xid: i32) -> Vec<u8> {
-        framed(|frame| {
-            frame.extend(&reply(xid, 0)[LENGTH_BYTES..]);
-            frame.resize(LENGTH_BYTES + 300_000, 0);
-        })
-    }
-
-    #[test]
-    fn what_is_too_long_is_left_out_without_being_kept() {
-        let stream: Vec<u8> = [reply(6, 0), too_long(7), reply(8, 0)].concat();
-        for step in [1000, 4096, 65_536, stream.len()] {
-            let mut buffer = FrameBuffer::new(REPLY_HEADER_BYTES, 100);
-            let seen = cut(&stream, step, &mut buffer);
-            assert_eq!(seen, [(6, true), (7, false), (8, true)]);
-            assert_eq!(buffer.bytes.len(), CHUNK_BYTES);
-        }
-    }
-
-    /// The crate panics at an answer to a request that it has not written to its end.
-    #[test]
-    fn what_is_too_long_is_told_after_its_last_byte() {
-        let stream = too_long(7);
-        let mut buffer = FrameBuffer::new(REPLY_HEADER_BYTES, 100);
-        let (most, last) = stream.split_at(stream.len() - 1);
-        assert_eq!(cut(most, 1000, &mut buffer), []);
-        assert_eq!(cut(last, 1, &mut buffer), [(7, false)]);
-    }
-
-    #[test]
-    fn a_large_reply_grows_the_buffer_for_a_while_only() {
-        let stream: Vec<u8> = [too_long(1), reply(2, 0)].concat();
-        let mut buffer = FrameBuffer::new(REPLY_HEADER_BYTES, MAX_REPLY_BYTES);
-        let seen = cut(&stream, 10_000, &mut buffer);
-        assert_eq!(seen, [(1, true), (2, true)]);
-        cut(&reply(3, 0), 100, &mut buffer);
-        assert_eq!(buffer.bytes.len(), CHUNK_BYTES);
-    }
-
-    #[test]
-    fn only_events_that_the_crate_knows_pass() {
-        let passes = |frame: Vec<u8>| is_known_event(&frame[LENGTH_BYTES..]);
-        for event_type in [1, 2, 3, 4, 5, 6] {
-            assert!(passes(watch_event(event_type, b"/a")));
-        }
-        // What is about no node, and PersistentWatchRemoved, of newer servers.
-        assert!(!passes(watch_event(-1, b"")));
-        assert!(!passes(watch_event(7, b"/a")));
-        assert!(!passes(watch_event(1, b"/\xff")));
-        assert!(!passes(reply(XID_WATCH, 0)));
-    }
-
-    #[test]
-    fn nonsense_is_recognised() {
-        for length in [-1, 0, 15] {
-            let mut bytes = &i32::to_be_bytes(length)[..];
-            let mut buffer = FrameBuffer::new(REPLY_HEADER_BYTES, MAX_REPLY_BYTES);
-            buffer.fill(&mut bytes).expect("memory");
-            assert!(matches!(buffer.next(), Next::Malformed), "{length}");
-        }
-    }
-}
+mod tests;

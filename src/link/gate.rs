@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::frame::{ConnectRequest, ConnectResponse};
+use super::frame::{self, ConnectRequest, ConnectResponse};
 use super::upstream;
 use super::wire::Wire;
 
@@ -52,62 +52,65 @@ impl Gate {
     }
 
     /// Lets the crate in, once it has begun to connect, and starts `zklock-up` on its stream.
+    ///
+    /// If that fails, the crate must not find a closed port: it would dial it without a pause, for
+    /// ever, and its good-bye would never be answered. So the gate then stays open on a thread that
+    /// nobody waits for, until the crate has come and gone.
     pub(crate) fn admit(self, deadline: Instant) -> io::Result<()> {
-        let address = self.address()?;
         let wire = Arc::clone(&self.wire);
-        wire.spawn("zklock-up", move |wire| {
-            // The port is closed when this returns, before anybody hears that the crate is in.
-            let Some((stream, answers)) = self.wait_for_secret(wire) else {
-                return;
-            };
-            {
-                let mut state = wire.state.lock();
-                if state.closing {
-                    return;
-                }
-                state.loopback = Some(answers);
-            }
+        let gate = Arc::new(self);
+        let kept = Arc::clone(&gate);
+        let spawned = wire.spawn("zklock-up", move |wire| {
+            let (stream, answers) = gate.wait_for_secret(wire);
+            // The port is closed before anybody hears that the crate is in.
+            drop(gate);
+            let mut state = wire.state.lock();
+            state.loopback = Some(answers);
+            drop(state);
             wire.changed.notify_all();
             upstream::run(wire, stream);
-        })?;
+        });
+        if let Err(error) = spawned {
+            // No thread is left to answer it; at a port where nobody accepts it waits at least.
+            std::mem::forget(kept);
+            return Err(error);
+        }
+        drop(kept);
         let mut state = wire.state.lock();
         while state.loopback.is_none() && !state.closing {
             if wire.changed.wait_until(&mut state, deadline).timed_out() {
                 break;
             }
         }
+        if state.closing {
+            return Err(failed("the link was closed"));
+        }
         if state.loopback.is_some() {
             return Ok(());
         }
-        let why = if state.closing {
-            "the link was closed"
-        } else {
-            "the zookeeper crate did not come to the port that was opened for it"
-        };
         state.closing = true;
         drop(state);
         wire.changed.notify_all();
-        // Wakes the thread that accepts; it then finds that the link is closing.
-        drop(TcpStream::connect(address));
-        Err(io::Error::new(io::ErrorKind::TimedOut, why))
+        Err(failed(
+            "the zookeeper crate did not come to the port that was opened for it",
+        ))
     }
 
     /// The crate's stream, twice: to read from, and to answer on.
-    fn wait_for_secret(self, wire: &Wire) -> Option<(TcpStream, TcpStream)> {
-        while !wire.is_closing() {
+    fn wait_for_secret(&self, wire: &Wire) -> (TcpStream, TcpStream) {
+        loop {
             let (stream, peer) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     log::warn!("the loopback port of the client: {error}; accepting again");
-                    // No descriptor may be left, and that lasts.
+                    // No descriptor may be left, and that lasts. What else changes matters little.
                     let mut state = wire.state.lock();
                     wire.changed.wait_for(&mut state, PATIENCE);
                     continue;
                 }
             };
             match self.check(&stream).and_then(|()| stream.try_clone()) {
-                Ok(answers) => return Some((stream, answers)),
-                Err(_) if wire.is_closing() => return None,
+                Ok(answers) => return (stream, answers),
                 Err(why) => {
                     let _ = stream.shutdown(Shutdown::Both);
                     log::warn!(
@@ -116,7 +119,6 @@ impl Gate {
                 }
             }
         }
-        None
     }
 
     /// Reads the handshake, checks the secret, and answers.
@@ -137,6 +139,7 @@ impl Gate {
         }
         let (session_id, _) = uuid::Uuid::new_v4().as_u64_pair();
         let granted = ConnectResponse {
+            protocol: frame::PROTOCOL,
             timeout_ms: self.secret_ms,
             session_id: i64::try_from(session_id >> 1).expect("63 bits"),
             password: uuid::Uuid::new_v4().into_bytes().to_vec(),
@@ -145,6 +148,10 @@ impl Gate {
         stream.set_read_timeout(None)?;
         stream.write_all(&granted.to_frame())
     }
+}
+
+fn failed(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::TimedOut, why)
 }
 
 fn read_until(mut stream: &TcpStream, mut bytes: &mut [u8], until: Instant) -> io::Result<()> {
@@ -228,16 +235,35 @@ mod tests {
         }
     }
 
+    /// It would spin at a closed port, and wait for ever for an answer to its good-bye.
     #[test]
-    fn waiting_for_the_crate_is_bounded() {
+    fn a_crate_that_comes_too_late_is_let_in_and_let_go() {
         let gate = gate();
+        let (address, secret) = (gate.address().expect("open"), gate.secret_ms);
         let wire = Arc::clone(&gate.wire);
         let error = gate.admit(Instant::now()).expect_err("nobody comes");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+        drop(TcpStream::connect(address).expect("still open"));
+        let mut late = knock(address, secret);
+        late.set_read_timeout(Some(Duration::from_secs(30)))
+            .expect("a socket");
+        late.read_exact(&mut [0; 41]).expect("greeted");
+        let reply = |stream: &mut TcpStream| {
+            let mut reply = [0; 20];
+            stream.read_exact(&mut reply).expect("answered");
+            reply
+        };
+        late.write_all(&frame::request(1, 2)).expect("read");
+        assert_eq!(reply(&mut late)[..], frame::reply(1, -4));
+        late.write_all(&frame::request(2, frame::OP_CLOSE))
+            .expect("read");
+        assert_eq!(reply(&mut late)[..], frame::reply(2, 0));
+        assert!(is_dropped(late));
         let mut state = wire.state.lock();
         while state.threads > 0 {
             assert!(!wire.changed.wait_until(&mut state, soon()).timed_out());
         }
+        TcpStream::connect(address).expect_err("closed");
     }
 
     #[test]

@@ -30,6 +30,7 @@
 pub(crate) mod codec;
 mod dial;
 mod downstream;
+mod farewell;
 mod frame;
 mod gate;
 mod hosts;
@@ -53,7 +54,7 @@ use std::time::{Duration, Instant};
 pub(crate) use self::gate::Gate;
 pub(crate) use self::hosts::{ConnectString, HostPort};
 pub(crate) use self::lease::Epoch;
-use self::wire::{Server, Wire};
+use self::wire::Wire;
 
 /// Where and how to connect.
 #[derive(Debug)]
@@ -191,39 +192,6 @@ impl Link {
         }
         drop(state);
         self.wire.changed.notify_all();
-    }
-
-    /// Ends the session and the connection. What the crate still sends is answered with
-    /// `ConnectionLoss`, until it says good-bye itself. Takes `bound` at the most.
-    pub(crate) fn close(&self, bound: Duration) {
-        let deadline = Instant::now() + bound;
-        let server = {
-            let mut state = self.wire.state.lock();
-            state.closing = true;
-            state.open = false;
-            state.server.clone()
-        };
-        self.wire.changed.notify_all();
-        if let Some(server) = server {
-            self.say_goodbye(&server, deadline);
-            server.cut();
-        }
-    }
-
-    /// Closes the session, so that its nodes go now and not after its timeout.
-    fn say_goodbye(&self, server: &Server, deadline: Instant) {
-        let wire = &self.wire;
-        let mut state = wire.state.lock();
-        let farewell = frame::request(state.in_flight.close_session(), frame::OP_CLOSE);
-        state.queue(server, &farewell, Instant::now());
-        drop(state);
-        wire.flush(server);
-        let mut state = wire.state.lock();
-        while !state.session_closed && state.server.is_some() {
-            if wire.changed.wait_until(&mut state, deadline).timed_out() {
-                break;
-            }
-        }
     }
 
     /// Waits until the link's threads have ended, until `deadline` at most. Returns whether they

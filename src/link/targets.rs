@@ -100,6 +100,13 @@ impl Targets {
         round
     }
 
+    /// Without asking for the names again.
+    pub(super) fn known_shuffled(&self) -> Vec<Target> {
+        let mut targets = self.known();
+        shuffle(&mut targets);
+        targets
+    }
+
     fn known(&self) -> Vec<Target> {
         let mut seen = HashSet::new();
         let mut targets = Vec::new();

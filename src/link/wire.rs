@@ -112,7 +112,11 @@ pub(super) struct State {
     pings: VecDeque<Instant>,
     last_sent: Instant,
     pub(super) closing: bool,
-    /// The server has answered that the session is closed.
+    /// Until when a client that is being closed may try to close its session.
+    pub(super) close_by: Option<Instant>,
+    /// `zklock-down` has done what it could for that.
+    pub(super) parted: bool,
+    /// A server has answered that the session is closed.
     pub(super) session_closed: bool,
     /// Threads that have not ended.
     pub(super) threads: usize,
@@ -285,6 +289,8 @@ impl State {
             pings: VecDeque::new(),
             last_sent: Instant::now(),
             closing: false,
+            close_by: None,
+            parted: false,
             session_closed: false,
             threads: 0,
         }

@@ -67,8 +67,10 @@ impl ZkBackend {
         }))
         .map_err(|_| failed("the zookeeper crate could not open a socket; out of descriptors?"))?
         .map_err(|error| failed("the zookeeper crate").source(error))?;
-        gate.admit(Instant::now() + ADMISSION)
-            .map_err(|error| failed("the loopback port of the client").source(error))?;
+        if let Err(error) = gate.admit(Instant::now() + ADMISSION) {
+            let_go(handle);
+            return Err(failed("the loopback port of the client").source(error));
+        }
         Ok(Self {
             handle: Mutex::new(Some(Arc::new(handle))),
             link,
@@ -149,6 +151,23 @@ impl ZkBackend {
                 Reply::Done
             }
         })
+    }
+}
+
+/// Drops a handle that was not admitted, on a thread of its own: its Drop waits until its good-bye
+/// is answered, by a gate that it may not have found yet.
+fn let_go(handle: ZooKeeper) {
+    let handle = Arc::new(Mutex::new(Some(handle)));
+    let dropped = Arc::clone(&handle);
+    let spawned = std::thread::Builder::new()
+        .name("zklock-let-go".to_owned())
+        .spawn(move || {
+            let handle = dropped.lock().take();
+            drop(handle);
+        });
+    if spawned.is_err() {
+        // Nor must this thread wait.
+        std::mem::forget(handle.lock().take());
     }
 }
 
@@ -276,10 +295,9 @@ impl From<ZkError> for NoReply {
         Self::Refused(match error {
             // An expired or moved session answers nothing any more; the link sees to a new
             // connection, and what this call did is as unknown as after a break.
-            ZkError::ConnectionLoss
-            | ZkError::OperationTimeout
-            | ZkError::SessionExpired
-            | ZkError::SessionMoved => return Self::Lost,
+            ZkError::ConnectionLoss | ZkError::SessionExpired | ZkError::SessionMoved => {
+                return Self::Lost;
+            }
             ZkError::NoNode => Refusal::NoNode,
             ZkError::NodeExists => Refusal::NodeExists,
             ZkError::NotEmpty => Refusal::NotEmpty,
@@ -290,6 +308,10 @@ impl From<ZkError> for NoReply {
             ZkError::BadArguments => Refusal::BadArguments,
             ZkError::BadVersion => Refusal::BadVersion,
             ZkError::NoWatcher => Refusal::NoWatch,
+            // The link's word for it.
+            ZkError::OperationTimeout => {
+                Refusal::Other("the server is overloaded and refused the request for now".into())
+            }
             error => Refusal::Other(error.to_string()),
         })
     }

@@ -93,6 +93,89 @@ fn closing_ends_the_session_and_the_threads() {
     );
 }
 
+/// The session above has given up its lease already, and callers are in flight.
+#[test]
+fn the_good_bye_is_said_under_load_and_without_a_lease() {
+    let server = FakeServer::start();
+    let (bench, mut caller, mut served) = Setup::default().connected(&server);
+    for xid in 1..=100 {
+        caller.request(xid, DELETE);
+    }
+    for _ in 0..100 {
+        served.request();
+    }
+    let state = bench.link.wire.state.lock();
+    let epoch = Arc::clone(&state.server.as_ref().expect("connected").epoch);
+    drop(state);
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| bench.link.close(SOON));
+        let (last, opcode) = served.request();
+        assert_eq!((last, opcode), (101, frame::OP_CLOSE));
+        epoch.lease().seal();
+        for xid in 1..=101 {
+            served.reply(xid, 0);
+        }
+        closing.join().expect("no panic");
+    });
+    for xid in 1..=100 {
+        assert_eq!(caller.reply(), (xid, 0), "answered, not lost");
+    }
+}
+
+/// A rolling restart: the connection is gone, and another server can end the session.
+#[test]
+fn closing_ends_the_session_at_any_server() {
+    let server = FakeServer::start();
+    let (bench, caller, served) = Setup::default().connected(&server);
+    drop(served);
+    bench.suspended();
+    // It is in the midst of resuming when it is closed.
+    let (interrupted, _) = server.greet();
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| bench.link.close(SOON));
+        let (mut grave, hello) = server.grant(7, LONG);
+        assert_eq!((hello.session_id, hello.password), (7, password_of(7)));
+        assert_eq!(hello.last_zxid_seen, 0, "any server will do");
+        // One that hangs up is not the last word.
+        drop(grave);
+        (grave, _) = server.grant(7, LONG);
+        grave.close_session();
+        closing.join().expect("no panic");
+    });
+    drop((interrupted, caller));
+    assert!(bench.link.wait_ended(Instant::now() + SOON));
+}
+
+/// The server of the connection is stuck: half of the time is for the others.
+#[test]
+fn a_good_bye_that_is_not_answered_is_said_elsewhere() {
+    let server = FakeServer::start();
+    let (bench, _caller, mut served) = Setup::default().connected(&server);
+    std::thread::scope(|scope| {
+        let closing = scope.spawn(|| bench.link.close(Duration::from_secs(2)));
+        assert_eq!(served.request().1, frame::OP_CLOSE);
+        let (mut grave, hello) = server.grant(7, LONG);
+        assert_eq!(hello.session_id, 7);
+        grave.close_session();
+        closing.join().expect("no panic");
+    });
+}
+
+#[test]
+fn closing_while_no_server_is_there_is_bounded() {
+    let server = FakeServer::start();
+    let (bench, caller, served) = Setup::default().connected(&server);
+    drop((server, served));
+    bench.suspended();
+    let begun = Instant::now();
+    bench.link.close(Duration::from_millis(300));
+    let elapsed = begun.elapsed();
+    assert!(elapsed >= Duration::from_millis(300), "{elapsed:?}");
+    assert!(elapsed < Duration::from_secs(2), "{elapsed:?}");
+    drop(caller);
+    assert!(bench.link.wait_ended(Instant::now() + SOON));
+}
+
 #[test]
 fn closing_does_not_wait_for_a_silent_server() {
     let server = FakeServer::start();
@@ -201,9 +284,15 @@ fn dropping_a_link_ends_it() {
 #[test]
 fn a_gate_of_a_closed_link_does_not_wait() {
     let (bench, gate) = Setup::default().start(&[dead()]);
-    let address = gate.address().expect("bound");
+    let (address, secret) = (gate.address().expect("bound"), gate.secret_timeout());
     bench.link.close(SOON);
     gate.admit(Instant::now() + SOON).expect_err("closed");
+    // The crate finds somebody who answers its good-bye all the same.
+    let mut late = Frames::new(TcpStream::connect(address).expect("open"));
+    late.send(&hello(secret));
+    late.receive().expect("greeted");
+    late.send(&frame::request(1, frame::OP_CLOSE));
+    late.receive().expect("answered");
     assert!(bench.link.wait_ended(Instant::now() + SOON));
     TcpStream::connect(address).expect_err("nobody listens");
 }

@@ -314,6 +314,7 @@ impl FakeServer {
 impl Served {
     fn grant(&mut self, session_id: i64, timeout: Duration) {
         let response = ConnectResponse {
+            protocol: frame::PROTOCOL,
             timeout_ms: i32::try_from(timeout.as_millis()).expect("fits the wire"),
             session_id,
             password: password_of(session_id),
@@ -324,6 +325,7 @@ impl Served {
     /// Says that the session has expired.
     fn refuse_session(&mut self) {
         let response = ConnectResponse {
+            protocol: frame::PROTOCOL,
             timeout_ms: 0,
             session_id: 0,
             password: vec![0; 16],

@@ -61,7 +61,7 @@ fn refused_credentials_are_told_and_not_tried_again() {
     caller.request(1, DELETE);
     assert_eq!(caller.reply(), (1, frame::ERR_CONNECTION_LOSS));
     assert!(bench.events.is_empty());
-    bench.link.close(SOON);
+    bench.link.close(Duration::from_millis(100));
     drop(caller);
     assert!(bench.link.wait_ended(Instant::now() + SOON));
 }
@@ -251,4 +251,117 @@ fn a_sealed_lease_wins_over_a_connection_that_stands() {
     bench.suspended();
     bench.expired();
     served.assert_cut();
+}
+
+/// ClickHouse Keeper does not resume: it grants a new session instead. Its nodes are not ours.
+#[test]
+fn another_session_than_ours_is_never_taken_for_ours() {
+    let server = FakeServer::start();
+    let (bench, _caller, served) = Setup::default().connected(&server);
+    drop(served);
+    bench.suspended();
+    let (mut stranger, hello) = server.grant(8, LONG);
+    assert_eq!(hello.session_id, 7);
+    let over = bench.expired();
+    assert_eq!((over.session_id(), over.lease().deadline()), (7, None));
+    // Nobody wants that one: it is closed, not left behind.
+    stranger.close_session();
+    let (_served, hello) = server.grant(9, LONG);
+    assert_eq!(hello.session_id, 0);
+    let (epoch, resumed) = bench.connected();
+    assert!(!resumed);
+    assert_eq!((epoch.number(), epoch.session_id()), (2, 9));
+}
+
+/// ClickHouse Keeper refuses a connection with version 42, and with what would mean in version 0
+/// that the session has expired.
+#[test]
+fn an_unknown_protocol_says_nothing_about_the_session() {
+    let server = FakeServer::start();
+    let (bench, _caller, served) = Setup::default().connected(&server);
+    drop(served);
+    bench.suspended();
+    let (mut refusing, _) = server.greet();
+    let refusal = ConnectResponse {
+        protocol: 42,
+        timeout_ms: 0,
+        session_id: 0,
+        password: vec![0; 16],
+    };
+    refusing.0.send(&refusal.to_frame());
+    let failure = bench.failure();
+    assert!(failure.contains("42"), "{failure}");
+    let (_served, hello) = server.grant(7, LONG);
+    assert_eq!(hello.session_id, 7, "the session goes on");
+    assert!(bench.connected().1);
+}
+
+#[test]
+fn a_session_without_a_number_is_none() {
+    let server = FakeServer::start();
+    let (bench, _gate) = Setup::default().start(&[server.address]);
+    let _nobody = server.grant(0, LONG);
+    let failure = bench.failure();
+    assert!(failure.contains("without a number"), "{failure}");
+    let _served = server.grant(7, LONG);
+    assert_eq!(bench.connected().0.session_id(), 7);
+}
+
+/// The next server to be dialled, which grants session 7 and answers the credentials so.
+fn present(servers: &[FakeServer], err: i32) -> (&FakeServer, Served) {
+    let deadline = Instant::now() + SOON;
+    loop {
+        for server in servers {
+            if let Some(frames) = server.try_accept() {
+                let mut served = Served(frames);
+                served.0.receive().expect("a handshake");
+                served.grant(7, LONG);
+                served.0.receive().expect("credentials");
+                served.reply(frame::XID_AUTH, err);
+                return (server, served);
+            }
+        }
+        assert!(Instant::now() < deadline, "nobody dials");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+/// One of the servers has lost the credentials' scheme from its configuration.
+#[test]
+fn credentials_that_one_server_refuses_are_tried_at_the_others() {
+    let servers = [FakeServer::start(), FakeServer::start()];
+    let addresses = servers.each_ref().map(|server| server.address);
+    let (bench, _caller) = credentials("digest", "me:secret").admitted(&addresses);
+    let (first, served) = present(&servers, 0);
+    bench.connected();
+    drop(served);
+    bench.suspended();
+    let (second, _refused) = present(&servers, frame::ERR_AUTH_FAILED);
+    assert_ne!(first.address, second.address);
+    let failure = bench.failure();
+    assert!(failure.contains("refused the credentials"), "{failure}");
+    let (third, _served) = present(&servers, 0);
+    assert_eq!(first.address, third.address);
+    assert!(bench.connected().1);
+}
+
+#[test]
+fn credentials_that_all_servers_refuse_are_wrong() {
+    let server = FakeServer::start();
+    let (bench, _caller) = credentials("digest", "me:secret").admitted(&[server.address]);
+    let present = |err| {
+        let (mut served, hello) = server.grant(7, LONG);
+        served.0.receive().expect("credentials");
+        served.reply(frame::XID_AUTH, err);
+        (served, hello)
+    };
+    let (served, _) = present(0);
+    bench.connected();
+    drop(served);
+    bench.suspended();
+    // It is the only server.
+    let _refused = present(-115);
+    let failure = bench.failure();
+    assert!(failure.contains("refused the credentials"), "{failure}");
+    assert!(matches!(bench.event(), LinkEvent::AuthFailed { .. }));
 }

@@ -258,3 +258,170 @@ fn a_stat_says_what_it_says() {
     };
     assert_eq!(soon(&answers), [Answer::Done(Reply::Stat(wanted))]);
 }
+
+/// The send window is full: nobody who asks waits for it, what was said before is heard, and when
+/// the server reads again it gets everything.
+#[test]
+fn a_full_send_window_stops_nobody() {
+    let server = FakeServer::start();
+    let (bench, _gate, mut served, connection) = speaking(&server);
+    let begun = Instant::now();
+    let first = bench.say(connection, &[sync()]);
+    let all: Vec<_> = (0..15)
+        .map(|_| bench.say(connection, &[create(1 << 19)]))
+        .collect();
+    let last = bench.say(connection, &[sync()]);
+    assert!(begun.elapsed() < SOON);
+    let full = || {
+        let state = bench.link.wire.state.lock();
+        let server = state.server.as_ref().expect("connected");
+        server.full.load(std::sync::atomic::Ordering::Acquire)
+    };
+    assert!(full(), "or this proves nothing");
+    // The reader is not stopped by it.
+    served.reply_with(1, 1, &text("/"));
+    assert_eq!(soon(&first), [Answer::Done(Reply::Synced)]);
+    for xid in 1..=17 {
+        let body = served.0.receive().expect("a request");
+        assert_eq!(int(&body, 0), xid);
+    }
+    for xid in 2..=16 {
+        served.reply_with(xid, 1, &text("/a"));
+    }
+    served.reply_with(17, 1, &text("/"));
+    for answers in all {
+        assert_eq!(soon(&answers), [Answer::Done(Reply::Created("/a".into()))]);
+    }
+    assert_eq!(soon(&last), [Answer::Done(Reply::Synced)]);
+    assert!(!full());
+}
+
+/// What a server does not take is kept up to a limit; what is over it is not said at all.
+#[test]
+fn what_is_kept_for_a_server_is_bounded() {
+    let server = FakeServer::start();
+    let (bench, _gate, mut served, connection) = speaking(&server);
+    let mut said = 0;
+    let refused = loop {
+        let (slot, _) = inbox();
+        match bench.link.submit(connection, &[create(1 << 19)], slot) {
+            Ok(()) => said += 1,
+            Err(refused) => break refused,
+        }
+        assert!(said < 100, "50 MiB");
+    };
+    assert!(matches!(refused, NotSent::Backlogged { .. }), "{refused}");
+    for xid in 1..=said {
+        let body = served.0.receive().expect("a request");
+        assert_eq!(int(&body, 0), xid);
+    }
+}
+
+#[test]
+fn a_server_that_takes_nothing_is_given_up() {
+    let timeout = Duration::from_millis(600);
+    let server = FakeServer::start();
+    let setup = Setup {
+        timeout,
+        ..Setup::default()
+    };
+    let (bench, _gate) = setup.start(&[server.address]);
+    let (mut served, _) = server.grant(7, timeout);
+    let connection = bench.opened();
+    let begun = Instant::now();
+    let all: Vec<_> = (0..15)
+        .map(|_| bench.say(connection, &[create(1 << 19)]))
+        .collect();
+    // It still talks: it is not silence that ends the connection.
+    served.0.0.set_nonblocking(true).expect("a socket");
+    let lost = loop {
+        if let Ok(lost) = all[0].recv_timeout(timeout / 12) {
+            break lost;
+        }
+        let event = frame::watch_event(2, b"/a");
+        let _ = served.0.0.write_all(&event);
+        assert!(begun.elapsed() < SOON, "it goes on for ever");
+    };
+    assert!(
+        matches!(lost[..], [Answer::Lost(Lost { breaks: 0, .. })]),
+        "not the server's doing"
+    );
+    assert!(begun.elapsed() >= timeout / 3);
+    bench.suspended();
+}
+
+/// Many threads speak at once: their numbers are in the order of their bytes, and nothing stays
+/// behind unsent.
+#[test]
+fn nothing_that_many_say_at_once_is_left_behind() {
+    const THREADS: usize = 8;
+    const EACH: usize = 200;
+    let server = FakeServer::start();
+    let (bench, _gate, mut served, connection) = speaking(&server);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..EACH {
+                    let answers = bench.say(connection, &[sync(), delete("/b")]);
+                    assert_eq!(soon(&answers).len(), 2);
+                }
+            });
+        }
+        for xid in (1..).take(THREADS * EACH * 2) {
+            let (number, opcode) = served.request();
+            assert_eq!(number, xid);
+            match opcode {
+                9 => served.reply_with(xid, 1, &text("/")),
+                _ => served.reply(xid, 0),
+            }
+        }
+    });
+}
+
+/// A server with a smaller `jute.maxbuffer` hangs up on a request that others take.
+#[test]
+fn a_request_that_servers_choke_on_is_suspected() {
+    let server = FakeServer::start();
+    let (bench, _gate) = Setup::default().start(&[server.address]);
+    let poison = create(100_000);
+    for round in 1..=3 {
+        let (mut served, _) = server.grant(7, LONG);
+        let connection = bench.opened();
+        let innocent = bench.say(connection, &[sync()]);
+        let answers = bench.say(connection, std::slice::from_ref(&poison));
+        let beside = bench.say(connection, &[sync()]);
+        served.request();
+        served.reply_with(2 + 3 * (round - 1) - 1, 1, &text("/"));
+        assert_eq!(soon(&innocent), [Answer::Done(Reply::Synced)]);
+        served.request();
+        drop(served);
+        let [Answer::Lost(lost)] = soon(&answers)[..] else {
+            panic!("lost");
+        };
+        assert_eq!(lost.breaks, u32::try_from(round).expect("small"));
+        assert!(lost.bytes > 100_000);
+        // One of this kind was answered in between.
+        let [Answer::Lost(lost)] = soon(&beside)[..] else {
+            panic!("lost");
+        };
+        assert_eq!(lost.breaks, 1);
+        bench.suspended();
+    }
+}
+
+/// A break that is our own doing is no sign against what was in flight.
+#[test]
+fn nothing_is_suspected_of_a_break_of_our_own() {
+    let server = FakeServer::start();
+    let (bench, _gate) = Setup::default().start(&[server.address]);
+    let (_served, _) = server.grant(7, LONG);
+    let (epoch, _) = bench.connected();
+    bench.link.open(1);
+    let answers = bench.say(1, &[sync()]);
+    bench.link.abandon(&epoch);
+    let lost = Lost {
+        bytes: 13,
+        breaks: 0,
+    };
+    assert_eq!(soon(&answers), [Answer::Lost(lost)]);
+}
