@@ -154,8 +154,9 @@ impl Down<'_> {
             return;
         }
         let failure = DialFailure { host, address, why };
-        log::debug!("{failure}: {}; trying on", failure.why);
+        let what = format!("{failure}: {}; trying on", failure.why);
         self.wire.tell(LinkEvent::DialFailed(failure));
+        log::debug!("{what}");
     }
 
     /// Enough to ask every server within the third of the timeout that is left when a silent
@@ -320,18 +321,18 @@ impl Down<'_> {
             Past::Session(ticket) => std::mem::replace(&mut ticket.announced, true),
             _ => false,
         };
+        self.failed_rounds = 0;
+        self.wire.tell(LinkEvent::Connected {
+            epoch: Arc::clone(&epoch),
+            resumed,
+            connection,
+        });
         log::info!(
             "{target}: session 0x{:x} {}, timeout {:?}",
             epoch.session_id(),
             if resumed { "resumed" } else { "begun" },
             epoch.timeout()
         );
-        self.failed_rounds = 0;
-        self.wire.tell(LinkEvent::Connected {
-            epoch,
-            resumed,
-            connection,
-        });
         Ok(server)
     }
 
@@ -350,12 +351,13 @@ impl Down<'_> {
         };
         let epoch = Arc::clone(&ticket.epoch);
         epoch.lease().seal();
-        log::info!("session 0x{:x} is over: {why}", epoch.session_id());
         let announced = ticket.announced;
         self.past = Past::Unburied(ticket);
+        let session_id = epoch.session_id();
         if announced {
             self.wire.tell(LinkEvent::Expired { epoch });
         }
+        log::info!("session 0x{session_id:x} is over: {why}");
     }
 
     /// Brings replies to the crate until the connection ends. The next dial follows at once, unless
@@ -363,14 +365,15 @@ impl Down<'_> {
     fn serve(&mut self, target: &Target, server: &Server) {
         let begun = Instant::now();
         let why = replies::relay(self.wire, server);
+        self.targets.failed_last = Some(target.address);
+        self.wire.drop_connection(server);
+        // Told first, logged last: a logger may block.
         if !self.wire.is_closing() {
             log::info!(
                 "{target}: the connection of session 0x{:x} broke: {why}; connecting again",
                 server.epoch.session_id()
             );
         }
-        self.targets.failed_last = Some(target.address);
-        self.wire.drop_connection(server);
         if begun.elapsed() >= SETTLED {
             self.broke_early = 0;
             return;

@@ -8,24 +8,47 @@
 //! locks.
 //!
 //! ```text
-//!  callers -> crate --loopback--> zklock-up ----> server
-//!             crate <--loopback-- zklock-down <--'
+//!  callers -> crate --loopback--> zklock-up --.
+//!  callers -> Link::submit -------------------+--> outgoing --> server
+//!    slots <-----------------------.          |
+//!    crate <--loopback-- zklock-down <--------+----------------'
 //! ```
 //!
 //! - **To the ensemble** it dials all addresses with time limits and back-off, shakes hands with
 //!   the true timeout, resumes the session elsewhere when a connection breaks, presents the
 //!   credentials before anything else, pings, and takes silence of two thirds of the timeout for
-//!   a broken connection.
+//!   a broken connection, and so a third in which a server takes nothing of what is sent.
 //! - **To the crate** it is a server that never goes away. When the connection to the ensemble
 //!   breaks, the link answers what was in flight with `ConnectionLoss`, and so what comes until
 //!   the session lets traffic through again ([`Link::open`]). The crate never reconnects, so none
 //!   of what it does wrong when it reconnects can happen, and the loopback port is closed as soon
-//!   as the crate has come in.
+//!   as the crate has come in. It gets no reply that it could not digest.
 //! - **To the session** it reports connections, breaks and ends, and keeps the
 //!   [lease](Epoch::lease).
+//! - **A voice of its own** ([`voice`]): [`Link::submit`] says requests that the crate has no
+//!   words for, on exactly the connection that they are about. All requests stand in one queue,
+//!   in the order of their numbers, which is that of their bytes. An answer to one of ours can
+//!   overtake a watch event that the server sent before it, as events go by the crate's thread.
 //!
-//! Locks are taken in this order: the right to write to the server, then the wire's state. No
-//! event is told under either.
+//! # Threads
+//!
+//! Two, and whoever calls. `zklock-up` reads the crate's requests. `zklock-down` dials, reads
+//! replies and events, pings, cuts silent connections, and at the end says good-bye. Bytes for the
+//! server are queued under the lock of the [state](wire::State), and sent without waiting by
+//! whoever gets the right to send, for all; what the socket does not take then, `zklock-down`
+//! sends. So no caller, and neither thread, ever waits for a server's window. A slot is told by
+//! `zklock-down`, or by `zklock-up` when the crate has said good-bye. A crate that was not let in
+//! in time keeps `zklock-up` until it has come and gone.
+//!
+//! # Locks
+//!
+//! In this order: the right to write to a server, then the state of the wire. Only the second is
+//! ever waited for. No event and no answer is told under either, nothing is logged, and nothing
+//! that blocks is called, but for the writes to the crate: it always reads.
+//!
+//! What is in flight is added to under the state's lock by whoever asks, and taken off under it by
+//! `zklock-down`; by `zklock-up` only at the crate's good-bye. Connections begin and end on
+//! `zklock-down` alone; anybody may cut one, and it then finds it cut.
 
 pub(crate) mod codec;
 mod dial;

@@ -80,7 +80,7 @@ enum Sent {
     /// The socket takes no more now.
     Full,
     /// The connection is broken.
-    Broken,
+    Broken(io::Error),
 }
 
 /// Shared by `zklock-up`, `zklock-down` and the session's threads.
@@ -157,8 +157,13 @@ impl Wire {
             };
             let sent = self.send_outgoing(server, &mut unsent);
             drop(unsent);
-            if !matches!(sent, Sent::All) {
-                return;
+            match sent {
+                Sent::All => {}
+                Sent::Full => return,
+                Sent::Broken(error) => {
+                    log::debug!("to the server: {error}");
+                    return;
+                }
             }
             // Another thread may have added to it after this one had found nothing more, and have
             // gone away because this one still had the right to send.
@@ -188,9 +193,8 @@ impl Wire {
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
-                    log::debug!("to the server: {error}");
                     server.stream.cut();
-                    return Sent::Broken;
+                    return Sent::Broken(error);
                 }
             }
         }

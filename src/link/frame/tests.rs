@@ -139,3 +139,16 @@ fn nonsense_is_recognised() {
         assert!(matches!(buffer.next(), Next::Malformed), "{length}");
     }
 }
+
+/// A length is only a claim.
+#[test]
+fn memory_grows_with_what_came_and_not_with_what_was_claimed() {
+    let claim = i32::try_from(MAX_REPLY_BYTES).expect("fits");
+    let mut stream = claim.to_be_bytes().to_vec();
+    stream.resize(CHUNK_BYTES * 3, 0);
+    let mut buffer = FrameBuffer::new(REPLY_HEADER_BYTES, MAX_REPLY_BYTES);
+    assert_eq!(cut(&stream[..100], 100, &mut buffer), []);
+    assert_eq!(buffer.bytes.len(), CHUNK_BYTES);
+    assert_eq!(cut(&stream[100..], 5000, &mut buffer), []);
+    assert!(buffer.bytes.len() <= CHUNK_BYTES * 4);
+}

@@ -6,6 +6,7 @@
 
 mod bounds;
 mod breaks;
+mod hostile;
 mod relaying;
 mod sessions;
 mod through_the_crate;

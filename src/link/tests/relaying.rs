@@ -186,3 +186,32 @@ fn the_crate_is_read_though_the_server_does_not_read() {
     }
     assert_eq!(caller.reply(), (2, 0));
 }
+
+/// The crate's socket holds the second request back until the first is acknowledged, and the server
+/// answers neither yet.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_request_does_not_wait_for_the_acknowledgement_of_the_one_before() {
+    const ROUNDS: i32 = 100;
+    /// What the kernel puts an acknowledgement off for.
+    const DELAY: Duration = Duration::from_millis(40);
+    let server = FakeServer::start();
+    let (_bench, mut caller, mut served) = Setup::default().connected(&server);
+    caller.0.0.set_nodelay(false).expect("a socket");
+    let begun = Instant::now();
+    for round in 0..ROUNDS {
+        let numbers = [2 * round + 1, 2 * round + 2];
+        for number in numbers {
+            caller.request(number, DELETE);
+        }
+        for number in numbers {
+            assert_eq!(served.request().0, number);
+        }
+        for number in numbers {
+            served.reply(number, 0);
+            assert_eq!(caller.reply(), (number, 0));
+        }
+    }
+    let elapsed = begun.elapsed();
+    assert!(elapsed < DELAY * ROUNDS.unsigned_abs() / 2, "{elapsed:?}");
+}
