@@ -43,7 +43,7 @@
 //! # Locks
 //!
 //! In this order: the right to write to a server, then the state of the wire. Only the second is
-//! ever waited for. No event and no answer is told under either, nothing is logged, and nothing
+//! ever waited for, and only a flush takes the first: it looks again after letting go of it. No event and no answer is told under either, nothing is logged, and nothing
 //! that blocks is called, but for the writes to the crate: it always reads.
 //!
 //! What is in flight is added to under the state's lock by whoever asks, and taken off under it by

@@ -25,10 +25,13 @@ pub(super) struct Server {
     pub(super) epoch: Arc<Epoch>,
     /// Counts the connections of one link, from 1.
     pub(super) connection: u64,
-    /// The right to send on it, and what is being sent.
+    /// The right to send on it, and what is being sent. Only [`Wire::flush`] takes it: who finds it
+    /// taken goes away and relies on its holder to send for both.
     writing: Mutex<Unsent>,
     /// The socket took less than there was: `zklock-down` sends the rest when it takes more.
     pub(super) full: AtomicBool,
+    /// While it is full: when it took something last, or became so. Held for no more than a look.
+    stuck_since: Mutex<Option<Instant>>,
     /// We have ended it, and not the other side.
     cut: AtomicBool,
 }
@@ -38,8 +41,6 @@ pub(super) struct Server {
 struct Unsent {
     bytes: Vec<u8>,
     sent: usize,
-    /// Since when the socket has taken nothing.
-    stuck_since: Option<Instant>,
 }
 
 impl Server {
@@ -50,6 +51,7 @@ impl Server {
             connection,
             writing: Mutex::default(),
             full: AtomicBool::new(false),
+            stuck_since: Mutex::new(None),
             cut: AtomicBool::new(false),
         }
     }
@@ -67,10 +69,30 @@ impl Server {
 
     /// Whether the socket has taken nothing for longer than `limit`, though there was something.
     pub(super) fn is_stuck(&self, limit: Duration) -> bool {
-        // Whoever is sending at this moment is not stuck.
-        let unsent = self.writing.try_lock();
-        let since = unsent.and_then(|unsent| unsent.stuck_since);
-        since.is_some_and(|since| since.elapsed() > limit)
+        self.full.load(Ordering::Acquire) && {
+            let since = *self.stuck_since.lock();
+            since.is_some_and(|since| since.elapsed() > limit)
+        }
+    }
+
+    /// The socket takes no more now. Called with the right to send, like the two below.
+    fn filled(&self) {
+        if !self.full.load(Ordering::Acquire) {
+            // First, so that nobody takes the time of the last time for that of this.
+            *self.stuck_since.lock() = Some(Instant::now());
+            self.full.store(true, Ordering::Release);
+            self.stream.rouse();
+        }
+    }
+
+    fn took_some(&self) {
+        if self.full.load(Ordering::Acquire) {
+            *self.stuck_since.lock() = Some(Instant::now());
+        }
+    }
+
+    fn drained(&self) {
+        self.full.store(false, Ordering::Release);
     }
 }
 
@@ -176,19 +198,16 @@ impl Wire {
     fn send_outgoing(&self, server: &Server, unsent: &mut Unsent) -> Sent {
         loop {
             if unsent.sent == unsent.bytes.len() && !self.take_outgoing(server, unsent) {
-                server.full.store(false, Ordering::Release);
+                server.drained();
                 return Sent::All;
             }
             match server.stream.send(&unsent.bytes[unsent.sent..]) {
                 Ok(sent) => {
                     unsent.sent += sent;
-                    unsent.stuck_since = None;
+                    server.took_some();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    unsent.stuck_since.get_or_insert_with(Instant::now);
-                    if !server.full.swap(true, Ordering::AcqRel) {
-                        server.stream.rouse();
-                    }
+                    server.filled();
                     return Sent::Full;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
