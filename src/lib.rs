@@ -79,7 +79,8 @@ pub use wait::cancel::CancelToken;
 pub use wait::position::QueuePosition;
 pub use znode::fencing::FencingToken;
 pub use znode::identity::Identity;
-pub use znode::names::{Dialect, LockName};
+pub use znode::label::LockName;
+pub use znode::names::Dialect;
 
 /// What can be shared between threads or sent to another is part of each type's promise.
 #[cfg(all(test, not(shuttle)))]

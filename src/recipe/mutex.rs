@@ -15,7 +15,8 @@ use crate::recipe::node_data::NodeData;
 use crate::recipe::participant::Participant;
 use crate::session::Session;
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
-use crate::znode::names::{Class, Dialect, Grammar, LockName};
+use crate::znode::label::LockName;
+use crate::znode::names::{Class, Dialect, Grammar};
 use crate::znode::path::LockPath;
 
 /// A mutual-exclusion lock over all processes that use the same path.

@@ -488,6 +488,14 @@ fn go_zookeepers_contenders_are_waited_for() {
     our_mutex_waits_for("/names/go", &format!("_c_{PLAIN}-lock-"));
 }
 
+/// As kazoo names them when its label is set to `-lock-` or `lock-`. They were ignored, and two
+/// held.
+#[test]
+fn contenders_with_a_bare_guid_are_waited_for() {
+    our_mutex_waits_for("/names/bare", &format!("{PLAIN}-lock-"));
+    our_mutex_waits_for("/names/bare-joined", &format!("{PLAIN}lock-"));
+}
+
 #[test]
 fn contenders_without_protection_are_waited_for() {
     our_mutex_waits_for("/names/unprotected", "lock-");

@@ -1,0 +1,269 @@
+//! What is read and written, by example and by property.
+
+use proptest::prelude::*;
+use proptest::sample::Index;
+
+use super::*;
+
+const GUID: Uuid = Uuid::from_u128(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+const DASHED: &str = "01234567-89ab-cdef-0123-456789abcdef";
+const PLAIN: &str = "0123456789abcdef0123456789abcdef";
+
+fn named(name: &str) -> Grammar {
+    Grammar::mutex(Dialect::Curator, Some(LockName::new(name).expect("good")))
+}
+
+/// The bytes that Curator, kazoo and go-zookeeper put into ZooKeeper.
+#[test]
+fn golden_names() {
+    let (curator, kazoo) = (Dialect::Curator, Dialect::Kazoo);
+    let lease = Grammar::lease(curator);
+    for (grammar, class, prefix) in [
+        (
+            Grammar::mutex(curator, None),
+            Class::Exclusive,
+            format!("_c_{DASHED}-lock-"),
+        ),
+        (
+            named("orders-"),
+            Class::Exclusive,
+            format!("_c_{DASHED}-orders-"),
+        ),
+        (
+            Grammar::rw(curator),
+            Class::Read,
+            format!("_c_{DASHED}-__READ__"),
+        ),
+        (
+            Grammar::rw(curator),
+            Class::Write,
+            format!("_c_{DASHED}-__WRIT__"),
+        ),
+        (lease.clone(), Class::Lease, format!("_c_{DASHED}-lease-")),
+        (
+            Grammar::mutex(kazoo, None),
+            Class::Exclusive,
+            format!("{PLAIN}__lock__"),
+        ),
+        (Grammar::rw(kazoo), Class::Read, format!("{PLAIN}__rlock__")),
+        (Grammar::rw(kazoo), Class::Write, format!("{PLAIN}__lock__")),
+    ] {
+        assert_eq!(grammar.prefix(GUID, class), prefix);
+        let name = format!("{prefix}0000000007");
+        let read = Contender {
+            name: &name,
+            class,
+            sequence: Sequence(7),
+            guid: Some(GUID),
+        };
+        assert_eq!(grammar.parse(&name), Some(read));
+    }
+    let lease = Grammar::lease(kazoo);
+    assert_eq!(lease.prefix(GUID, Class::Lease), PLAIN);
+    assert!(lease.parse(PLAIN).is_some());
+    assert_eq!(lease.parse("__lock__"), None);
+}
+
+#[test]
+fn reads_its_relatives() {
+    let curator = Grammar::mutex(Dialect::Curator, None);
+    for (name, guid) in [
+        (format!("_c_{DASHED}-lock-0000000007"), Some(GUID)),
+        (format!("_c_{PLAIN}-lock-0000000007"), Some(GUID)),
+        (format!("{PLAIN}-lock-0000000007"), Some(GUID)),
+        (format!("{PLAIN}lock-0000000007"), Some(GUID)),
+        ("lock-0000000007".to_owned(), None),
+    ] {
+        let read = curator.parse(&name).expect(&name);
+        assert_eq!((read.sequence, read.guid), (Sequence(7), guid));
+    }
+    let name = format!("{PLAIN}__WRIT__0000000007");
+    let read = Grammar::rw(Dialect::Curator).parse(&name).expect(&name);
+    assert_eq!((read.class, read.guid), (Class::Write, Some(GUID)));
+    let kazoo = Grammar::mutex(Dialect::Kazoo, None);
+    let name = format!("{PLAIN}__lock__-2147483648");
+    let read = kazoo.parse(&name).expect("past the end");
+    assert_eq!(read.sequence, Sequence(i32::MIN));
+}
+
+#[test]
+fn ignores_strangers() {
+    let curator = Grammar::mutex(Dialect::Curator, None);
+    for name in [
+        "hello",
+        "",
+        "lock-",
+        "lock-7",
+        "b-lock-0000000007",
+        "-lock-0000000007",
+        "_c_-lock-0000000007",
+        "_c_01234567-89ab-cdef-0123-456789abcdef-b-lock-0000000007",
+        "_c_01234567-89ab-cdef-0123-456789abcdef-lock-000000007",
+        "_c_01234567-89ab-cdef-0123-456789abcdef-__READ__0000000007",
+        "_c_01234567-89ab-cdef-0123-456789abcdef-lease-0000000007",
+        "_c_01234567-89ab-cdef-0123-456789abcdef-block-0000000007",
+        "_c_0123456789ab-cdef-0123-456789abcdef01-lock-0000000007",
+        "_c_0123456789abcdef0123456789abcdeflock-0000000007",
+        "01234567-89ab-cdef-0123-456789abcdef-lock-0000000007",
+        "0123456789abcdef0123456789abcde-lock-0000000007",
+        "0123456789abcdef0123456789abcdef--lock-0000000007",
+        "0123456789abcdef0123456789abcdef-b-lock-0000000007",
+        "0123456789abcdef0123456789abcdefblock-0000000007",
+        "x0123456789abcdef0123456789abcdef-lock-0000000007",
+        "_c_01234567-89ab-cdef-0123-456789abcdefäx-lock-0000000007",
+        "_c_{01234567-89ab-cdef-0123-456789abcdef}-lock-0000000007",
+        "0123456789abcdef0123456789abcdef__lock__0000000007",
+        "x-72057594037927936-0000000007",
+    ] {
+        assert_eq!(curator.parse(name), None, "{name}");
+    }
+    let kazoo = Grammar::rw(Dialect::Kazoo);
+    for name in [
+        "__lock__0000000007",
+        "0123456789abcdef0123456789abcde__lock__0000000007",
+        "01234567-89ab-cdef-0123-456789abcdef__lock__0000000007",
+        "0123456789abcdef0123456789abcdef__xlock__0000000007",
+        // A lease of kazoo's semaphore.
+        "0123456789abcdef0123456789abcdef",
+    ] {
+        assert_eq!(kazoo.parse(name), None, "{name}");
+    }
+}
+
+/// Had `a` been a name beside `a-`, number -2147483647 of the one would have been number
+/// 2147483647 of the other, just where the numbers run out.
+#[test]
+fn a_sign_is_never_taken_for_a_separator() {
+    let name = "a_-2147483647";
+    assert_eq!(named("a_").parse(name).expect(name).sequence.0, -i32::MAX);
+    assert_eq!(
+        named("a-").parse("a-2147483647").map(|c| c.sequence.0),
+        Some(i32::MAX)
+    );
+}
+
+fn any_name() -> impl Strategy<Value = LockName> {
+    // Short ones from few letters, so that two of them are often related.
+    let name = prop_oneof!["[ab_.-]{0,3}[ab1][-_]", "[a-zA-Z_.-]{0,10}[a-zA-Z.][-_]"];
+    name.prop_filter_map("a mark of Curator's", |name| LockName::new(name).ok())
+}
+
+fn any_dialect() -> impl Strategy<Value = Dialect> {
+    prop_oneof![Just(Dialect::Curator), Just(Dialect::Kazoo)]
+}
+
+/// Also with numbers near the ends and near where they get longer.
+fn any_number() -> impl Strategy<Value = i32> {
+    let near = |at: i32| (-3..=3).prop_map(move |step| at.wrapping_add(step));
+    prop_oneof![
+        any::<i32>(),
+        near(0),
+        near(i32::MAX),
+        near(1_000_000_000),
+        near(-1_000_000_000),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn round_trip(
+        dialect in any_dialect(),
+        name in any_name(),
+        kind in 0..4_u8,
+        guid: u128,
+        number in any_number(),
+    ) {
+        let (grammar, class) = match (kind, dialect) {
+            (0, _) => (Grammar::rw(dialect), Class::Read),
+            (1, _) => (Grammar::rw(dialect), Class::Write),
+            // kazoo's have no number.
+            (2, Dialect::Curator) => (Grammar::lease(dialect), Class::Lease),
+            _ => (Grammar::mutex(dialect, Some(name)), Class::Exclusive),
+        };
+        let guid = Uuid::from_u128(guid);
+        let name = format!("{}{}", grammar.prefix(guid, class), Sequence(number));
+        let sequence = Sequence(number);
+        let read = Contender { name: &name, class, sequence, guid: Some(guid) };
+        prop_assert_eq!(grammar.parse(&name), Some(read));
+    }
+
+    #[test]
+    fn two_names_never_share_a_node(
+        dialect in any_dialect(),
+        a in any_name(),
+        b in any_name(),
+        guid: u128,
+        number in any_number(),
+        form in 0..5_u8,
+    ) {
+        prop_assume!(a != b);
+        let guid = Uuid::from_u128(guid);
+        let prefix = match (form, dialect) {
+            (0, Dialect::Curator) => a.to_string(),
+            (1, Dialect::Curator) => format!("{}{a}", guid.simple()),
+            (2, Dialect::Curator) => format!("{}-{a}", guid.simple()),
+            (3, Dialect::Curator) => format!("{PROTECTION}{}-{a}", guid.simple()),
+            _ => Grammar::mutex(dialect, Some(a.clone())).prefix(guid, Class::Exclusive),
+        };
+        let child = format!("{prefix}{}", Sequence(number));
+        // Names that would be `a` and a part of what stands before it.
+        let longer = ["-".to_owned(), guid.simple().to_string(), format!("{PROTECTION}{guid}-")];
+        let longer = longer.map(|before| LockName::new(format!("{before}{a}")).ok());
+        prop_assert!(Grammar::mutex(dialect, Some(a)).parse(&child).is_some());
+        for other in longer.into_iter().flatten().chain([b]) {
+            prop_assert_eq!(Grammar::mutex(dialect, Some(other)).parse(&child), None);
+        }
+    }
+
+    /// Whatever is read can be written again, so nothing is read that is not a contender.
+    #[test]
+    fn strangers_are_never_contenders(
+        dialect in any_dialect(),
+        name in prop_oneof![
+            any::<String>(),
+            "(_c_)?[0-9a-f-]{30,40}(__)?[lockrREADWIT-]{2,6}(__)?-?[0-9]{8,11}",
+            "(_c_)?[0-9a-f]{31,33}[-]{0,2}(lock-|__(READ|WRIT|lock|rlock)__)[0-9]{10}",
+        ],
+    ) {
+        for grammar in [Grammar::mutex(dialect, None), Grammar::rw(dialect)] {
+            let Some(read) = grammar.parse(&name) else { continue };
+            let known: Vec<String> = match read.guid {
+                Some(guid) => {
+                    let written = grammar.prefix(guid, read.class);
+                    let plain = written.replace(&guid.to_string(), &guid.simple().to_string());
+                    let bare = plain.trim_start_matches(PROTECTION).to_owned();
+                    let joined = bare.replacen('-', "", 1);
+                    match dialect {
+                        Dialect::Curator => vec![written, plain, bare, joined],
+                        Dialect::Kazoo => vec![written],
+                    }
+                }
+                None => grammar.labels.iter().map(|(_, label)| label.to_string()).collect(),
+            };
+            let number = read.sequence;
+            let written = known.iter().any(|prefix| name == format!("{prefix}{number}"));
+            prop_assert!(written, "{name}");
+        }
+    }
+
+    /// One character more or less makes a stranger of a contender; another one makes a
+    /// stranger or another contender.
+    #[test]
+    fn matching_is_exact(dialect in any_dialect(), guid: u128, at: Index, c: char) {
+        let grammar = Grammar::mutex(dialect, None);
+        let prefix = grammar.prefix(Uuid::from_u128(guid), Class::Exclusive);
+        let name = format!("{prefix}0000000007");
+        let at = at.index(name.len());
+        let (before, after) = (&name[..at], &name[at + 1..]);
+        let longer = format!("{before}{c}{}", &name[at..]);
+        let shorter = format!("{before}{after}");
+        prop_assert_eq!(grammar.parse(&longer), None);
+        prop_assert_eq!(grammar.parse(&shorter), None);
+        let other = format!("{before}{c}{after}");
+        // The GUID's digits may have any case.
+        if !other.eq_ignore_ascii_case(&name) {
+            let read = |name| grammar.parse(name).map(|read| (read.guid, read.sequence));
+            prop_assert_ne!(read(&other), read(&name));
+        }
+    }
+}
