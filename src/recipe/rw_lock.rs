@@ -15,6 +15,7 @@ use crate::recipe::node_data::NodeData;
 use crate::recipe::participant::Participant;
 use crate::session::Session;
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
+use crate::znode::label::RwLabels;
 use crate::znode::names::{Class, Dialect, Grammar};
 use crate::znode::path::LockPath;
 
@@ -39,8 +40,8 @@ use crate::znode::path::LockPath;
 ///   [`Mutex`](crate::Mutex). When a reader's session is lost, later readers of its process do not
 ///   wait for it: they queue anew.
 ///
-/// Curator's `InterProcessReadWriteLock` and kazoo's `ReadLock` and `WriteLock` can take part; see
-/// [`RwLockBuilder::dialect`].
+/// Curator's `InterProcessReadWriteLock` and kazoo's `ReadLock` and `WriteLock` can take part, see
+/// [`RwLockBuilder::dialect`]; and so can recipes of one's own, see [`RwLockBuilder::labels`].
 ///
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {
@@ -78,6 +79,7 @@ impl RwLock {
             client,
             path,
             dialect: Dialect::default(),
+            labels: None,
             strategy: WaitStrategy::default(),
             policy: Policy::default(),
             data: None,
@@ -302,6 +304,7 @@ pub struct RwLockBuilder<'a> {
     client: &'a Client,
     path: &'a str,
     dialect: Dialect,
+    labels: Option<(String, String)>,
     strategy: WaitStrategy,
     policy: Policy,
     data: Option<Vec<u8>>,
@@ -311,6 +314,35 @@ impl RwLockBuilder<'_> {
     /// Whose node names to speak. Defaults to Curator's. All who share a folder must agree.
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = dialect;
+        self
+    }
+
+    /// Queues with a recipe of somebody's own, which knows readers and writers by these labels in
+    /// front of the number, whatever stands before them: `[host]-R-0000000001` and
+    /// `[host]-W-0000000002` with the labels `-R-` and `-W-`. Takes the place of the
+    /// [`dialect`](Self::dialect).
+    ///
+    /// Our own nodes are named `<32 hex digits><label><10 digits>`, so the others must take any
+    /// prefix, too. They must order by the number, a reader must wait for the writers before it, and
+    /// a writer for all. Whatever ends in a label and a number counts as a contender. A
+    /// [downgrade](RwWriteGuard::downgrade) makes a reader's node that has the writer's number.
+    ///
+    /// A label has 2 to 128 bytes and no `/`, and ends in one `-` or `_`, which keeps it apart from
+    /// the number; neither may end in the other. [`build`](Self::build) checks that.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// let catalogue = zklock::RwLock::builder(&client, "/locks/catalogue")
+    ///     .labels("-R-", "-W-")
+    ///     .build()?;
+    /// let reading = catalogue.read()?; // ...-R-0000000001
+    /// # drop(reading);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn labels(mut self, read: impl Into<String>, write: impl Into<String>) -> Self {
+        self.labels = Some((read.into(), write.into()));
         self
     }
 
@@ -357,11 +389,15 @@ impl RwLockBuilder<'_> {
     pub fn build(self) -> Result<RwLock> {
         let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
         let data = NodeData::checked(&folder, self.data)?;
+        let grammar = match self.labels {
+            Some((read, write)) => Grammar::rw_labelled(RwLabels::new(read, write)?),
+            None => Grammar::rw(self.dialect),
+        };
         let queue = |class| {
             GlobalQueue::new(
                 self.client.session(),
                 folder.clone(),
-                Grammar::rw(self.dialect),
+                grammar.clone(),
                 class,
                 self.strategy,
             )

@@ -62,6 +62,30 @@ impl fmt::Display for LockName {
     }
 }
 
+/// The labels of somebody's own read-write lock, told apart behind any prefix.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RwLabels {
+    pub(super) read: String,
+    pub(super) write: String,
+}
+
+impl RwLabels {
+    pub(crate) fn new(read: String, write: String) -> Result<Self> {
+        for (what, label) in [("read", &read), ("write", &write)] {
+            let invalid = |why| Error::invalid(format!("{what} label {label:?}: {why}"));
+            check(label).map_err(invalid)?;
+        }
+        // Behind any prefix a node of the longer one would be a node of the shorter one, too.
+        if read.ends_with(&write) || write.ends_with(&read) {
+            return Err(Error::invalid(format!(
+                "labels {read:?} and {write:?}: neither must end in the other, \
+                 so that readers and writers can be told apart"
+            )));
+        }
+        Ok(Self { read, write })
+    }
+}
+
 /// What any label must be.
 fn check(label: &str) -> std::result::Result<(), String> {
     let separated = match label.strip_suffix('-') {
@@ -162,6 +186,26 @@ mod tests {
         }
         for good in ["blocks-", "lock_", "Block_", "__lock__-b_", "lock__"] {
             LockName::new(good).expect(good);
+        }
+    }
+
+    #[test]
+    fn refuses_labels_that_could_not_be_told_apart() {
+        let labels = |read: &str, write: &str| RwLabels::new(read.into(), write.into());
+        for (read, write) in [
+            ("-R-", "-R-"),
+            ("R-", "-R-"),
+            ("-W-", "W-"),
+            ("R", "W-"),
+            ("R-", "W--"),
+            ("R-", "-"),
+            ("", "W-"),
+            ("R/-", "W-"),
+        ] {
+            assert!(labels(read, write).expect_err(read).is_invalid());
+        }
+        for (read, write) in [("-R-", "-W-"), ("read-", "write-"), ("__READ__", "_c_W-")] {
+            labels(read, write).expect(read);
         }
     }
 }

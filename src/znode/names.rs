@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use uuid::Uuid;
 
-use crate::znode::label::{LockName, PROTECTION, guid_of_length};
+use crate::znode::label::{LockName, PROTECTION, RwLabels, guid_of_length};
 use crate::znode::node::NodeMode;
 use crate::znode::sequence::Sequence;
 
@@ -60,6 +60,8 @@ enum Beginning {
     Protected,
     /// A bare GUID.
     Bare,
+    /// A bare GUID is written, and anything is read.
+    Any,
 }
 
 /// The names of one lock's nodes.
@@ -88,6 +90,15 @@ impl Grammar {
         };
         let labels = vec![(Class::Read, read.into()), (Class::Write, write.into())];
         Self::of(dialect, labels)
+    }
+
+    /// A read-write lock of somebody's own recipe.
+    pub(crate) fn rw_labelled(RwLabels { read, write }: RwLabels) -> Self {
+        let labels = vec![(Class::Read, read.into()), (Class::Write, write.into())];
+        Self {
+            beginning: Beginning::Any,
+            ..Self::of(Dialect::default(), labels)
+        }
     }
 
     /// kazoo's leases are plain nodes without label and number.
@@ -148,7 +159,7 @@ impl Grammar {
         match self.beginning {
             Beginning::Protected if class == Class::Member => guid.hyphenated().to_string(),
             Beginning::Protected => format!("{PROTECTION}{}-{label}", guid.hyphenated()),
-            Beginning::Bare => format!("{}{label}", guid.simple()),
+            Beginning::Bare | Beginning::Any => format!("{}{label}", guid.simple()),
         }
     }
 
@@ -192,6 +203,7 @@ impl Grammar {
                 guid_of_length(guid, lengths).map(Some)
             }
             Beginning::Bare => guid_of_length(text, &[32]).map(Some),
+            Beginning::Any => Some(guid_of_length(text, &[32])),
         }
     }
 }

@@ -156,6 +156,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::znode::label::RwLabels;
     use crate::znode::names::Dialect;
 
     /// A node of a simulated folder. Its place in the list of them is its transaction.
@@ -167,6 +168,15 @@ mod tests {
 
     fn mutex() -> Grammar {
         Grammar::mutex(Dialect::Curator, None)
+    }
+
+    fn any_readers_and_writers() -> impl Strategy<Value = Grammar> {
+        let home_grown = RwLabels::new("-R-".into(), "-W-".into()).expect("good");
+        prop_oneof![
+            Just(Grammar::rw(Dialect::Curator)),
+            Just(Grammar::rw(Dialect::Kazoo)),
+            Just(Grammar::rw_labelled(home_grown)),
+        ]
     }
 
     fn node_of(grammar: &Grammar, class: Class, guid: usize, number: i32) -> Node {
@@ -393,13 +403,12 @@ mod tests {
         /// whoever is before it. So a writer holds alone.
         #[test]
         fn readers_and_writers_agree_with_the_order_of_creation(
-            dialect in prop_oneof![Just(Dialect::Curator), Just(Dialect::Kazoo)],
+            grammar in any_readers_and_writers(),
             start in any_start(),
             bursts in any_bursts(&[Class::Read, Class::Write]),
             dead: [Index; 6],
             turn: Index,
         ) {
-            let grammar = Grammar::rw(dialect);
             let nodes = created(&grammar, start, &bursts);
             let alive = still_alive(&nodes, &dead);
             let children = listed(&alive.iter().collect::<Vec<_>>(), turn);

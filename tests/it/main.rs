@@ -6,6 +6,7 @@ mod support;
 mod barriers;
 mod connecting;
 mod ground;
+mod home_grown;
 mod kazoo;
 mod leaks;
 mod lock_registry;

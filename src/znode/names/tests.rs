@@ -13,7 +13,12 @@ fn named(name: &str) -> Grammar {
     Grammar::mutex(Dialect::Curator, Some(LockName::new(name).expect("good")))
 }
 
-/// The bytes that Curator, kazoo and go-zookeeper put into ZooKeeper.
+fn home_grown() -> Grammar {
+    Grammar::rw_labelled(RwLabels::new("-R-".into(), "-W-".into()).expect("good"))
+}
+
+/// The bytes that Curator, kazoo and go-zookeeper put into ZooKeeper, and those for recipes of
+/// one's own.
 #[test]
 fn golden_names() {
     let (curator, kazoo) = (Dialect::Curator, Dialect::Kazoo);
@@ -47,6 +52,8 @@ fn golden_names() {
         ),
         (Grammar::rw(kazoo), Class::Read, format!("{PLAIN}__rlock__")),
         (Grammar::rw(kazoo), Class::Write, format!("{PLAIN}__lock__")),
+        (home_grown(), Class::Read, format!("{PLAIN}-R-")),
+        (home_grown(), Class::Write, format!("{PLAIN}-W-")),
     ] {
         assert_eq!(grammar.prefix(GUID, class), prefix);
         let name = format!("{prefix}0000000007");
@@ -84,6 +91,38 @@ fn reads_its_relatives() {
     let name = format!("{PLAIN}__lock__-2147483648");
     let read = kazoo.parse(&name).expect("past the end");
     assert_eq!(read.sequence, Sequence(i32::MIN));
+}
+
+#[test]
+fn reads_home_grown_readers_and_writers_behind_any_prefix() {
+    let grammar = home_grown();
+    for (name, class, number) in [
+        ("[host]-R-0000000001", Class::Read, 1),
+        ("[host]-W-0000000002", Class::Write, 2),
+        ("host-7.example-W-R-0000000003", Class::Read, 3),
+        ("-W-0000000004", Class::Write, 4),
+        ("ä-R--2147483648", Class::Read, i32::MIN),
+        ("ä-R--000000005", Class::Read, -5),
+    ] {
+        let read = grammar.parse(name).expect(name);
+        let (sequence, guid) = (Sequence(number), None);
+        assert_eq!(
+            (read.class, read.sequence, read.guid),
+            (class, sequence, guid)
+        );
+    }
+    for name in [
+        "R-0000000001",
+        "[host]-R-1",
+        "[host]-R-00000000001",
+        "[host]-r-0000000001",
+        "[host]-R_0000000001",
+        "[host]-R-0000000001 ",
+        "[host]-X-0000000001",
+        "-W-",
+    ] {
+        assert_eq!(grammar.parse(name), None, "{name}");
+    }
 }
 
 #[test]
@@ -213,6 +252,25 @@ proptest! {
         for other in longer.into_iter().flatten().chain([b]) {
             prop_assert_eq!(Grammar::mutex(dialect, Some(other)).parse(&child), None);
         }
+    }
+
+    /// Behind any prefix, and whatever the labels.
+    #[test]
+    fn home_grown_readers_and_writers_are_told_apart(
+        read in "[RW_.-]{0,3}[RWa][-_]",
+        write in "[RW_.-]{0,3}[RWa][-_]",
+        before in ".{0,12}",
+        reads: bool,
+        number in any_number(),
+    ) {
+        let labels = RwLabels::new(read.clone(), write.clone());
+        prop_assume!(labels.is_ok());
+        let grammar = Grammar::rw_labelled(labels.expect("assumed"));
+        let (class, label) = if reads { (Class::Read, read) } else { (Class::Write, write) };
+        let sequence = Sequence(number);
+        let name = format!("{before}{label}{sequence}");
+        let found = grammar.parse(&name).map(|read| (read.class, read.sequence));
+        prop_assert_eq!(found, Some((class, sequence)));
     }
 
     /// Whatever is read can be written again, so nothing is read that is not a contender.
