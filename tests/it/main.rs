@@ -5,7 +5,9 @@ mod support;
 
 mod barriers;
 mod connecting;
+mod curator;
 mod ground;
+mod history;
 mod home_grown;
 mod kazoo;
 mod leaks;

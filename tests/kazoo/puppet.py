@@ -180,10 +180,11 @@ class Puppet:
         try:
             for _ in range(int(rounds)):
                 self._acquire(name)
-                begun = time.time_ns()
+                begun = time.monotonic_ns()
                 time.sleep(SECTION_S)
+                line = f"{begun} {time.monotonic_ns()} {IDENTIFIER} 1\n"
                 # One write, which the system appends as a whole.
-                os.write(history, f"{begun} {time.time_ns()}\n".encode())
+                os.write(history, line.encode())
                 self._release(name)
         finally:
             os.close(history)

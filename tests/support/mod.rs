@@ -12,6 +12,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+pub(crate) mod curator;
 pub(crate) mod ensemble;
 pub(crate) mod four_letter;
 mod guardian;
@@ -23,6 +24,7 @@ pub(crate) mod proxy;
 pub(crate) mod raw;
 pub(crate) mod server;
 
+pub(crate) use curator::Curator;
 pub(crate) use ensemble::Ensemble;
 pub(crate) use kazoo::Kazoo;
 pub(crate) use proxy::{Action, Counters, Direction, Matcher, Proxy, opcode};

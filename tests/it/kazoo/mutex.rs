@@ -1,13 +1,13 @@
 //! One mutex for both.
 
-use std::fs::File;
 use std::sync::mpsc::channel;
 use std::thread;
 
 use zklock::{Client, Dialect, Mutex};
 
-use super::{SECTION, SHORT, history, kazoo, read, record};
+use super::{SECTION, SHORT, kazoo};
 use crate::ground::{SOON, children, client, mutex, server, wait_for_children};
+use crate::history::{History, OURS, assert_disjoint, count, turns};
 use crate::support::{Kazoo, wait_until};
 
 const ROUNDS: usize = 40;
@@ -114,21 +114,19 @@ fn we_and_kazoo_are_served_in_the_order_of_arrival() {
 }
 
 /// As kazoo's `run`.
-fn run(lock: &Mutex, history: &File) {
+fn run(lock: &Mutex, history: &History) {
     for _ in 0..ROUNDS {
         // Bounded, because a kazoo that failed may hold it still.
         let guard = lock.try_lock_for(SOON).expect("answers");
         let _guard = guard.expect("its turn");
-        record(history, SECTION);
+        history.record(SECTION, "1");
     }
 }
 
-/// Counting what was done would not show an overlap that did no harm; the intervals do. They are
-/// written inside of the sections, so the lines stand in the order in which the lock was held.
 #[test]
 fn our_sections_and_kazoos_are_disjoint() {
     let path = "/kazoo/history";
-    let history = history();
+    let history = History::new();
     let (mut kazoo, clients) = (kazoo(), [client(), client()]);
     let [lock, blocker] = clients
         .each_ref()
@@ -139,23 +137,19 @@ fn our_sections_and_kazoos_are_disjoint() {
     thread::scope(|scope| {
         kazoo.command(&format!("run k {ROUNDS} {}", history.path().display()));
         for _ in 0..THREADS {
-            scope.spawn(|| run(&lock, history.as_file()));
+            scope.spawn(|| run(&lock, &history));
         }
         // Our threads queue with one node.
         wait_for_children(server(), path, 3);
         drop(guard);
         assert_eq!(kazoo.answer(), "ok");
     });
-    let sections = read(&history);
-    let (kazoos, ours): (Vec<_>, Vec<_>) = sections.iter().partition(|section| section.by_kazoo);
-    assert_eq!((kazoos.len(), ours.len()), (ROUNDS, THREADS * ROUNDS));
-    let mut changes = 0;
-    for pair in sections.windows(2) {
-        let (one, next) = (&pair[0], &pair[1]);
-        assert!(one.ended <= next.begun, "two sections overlapped");
-        changes += usize::from(one.by_kazoo != next.by_kazoo);
-    }
-    assert!(changes > ROUNDS / 4, "they took turns {changes} times");
+    let sections = history.sections();
+    let done = (count(&sections, "kazoo"), count(&sections, OURS));
+    assert_eq!(done, (ROUNDS, THREADS * ROUNDS));
+    assert_disjoint(&sections);
+    let turns = turns(&sections);
+    assert!(turns > ROUNDS / 4, "they took turns {turns} times");
     wait_for_children(server(), path, 0);
 }
 

@@ -1,19 +1,19 @@
 //! Permits for both: kazoo's `Semaphore`.
 
-use std::fs::File;
 use std::thread;
 use std::time::Duration;
 
 use zklock::{Client, Dialect, Participant, Permit, Semaphore, SemaphoreMutex};
 
-use super::{SHORT, Section, history, kazoo, nanos, read, record, tell, write};
+use super::{SHORT, kazoo, tell};
 use crate::ground::{SOON, children, client, server, wait_for_children};
+use crate::history::{self, History, OURS, count, most_at_once};
 use crate::support::{Kazoo, wait_until};
 
 const ROUNDS: usize = 30;
 const THREADS: usize = 2;
 const KAZOOS: usize = 2;
-const MAX: usize = 3;
+const MAX: u32 = 3;
 /// About as long as kazoo takes to come in, so that it meets one of ours there.
 const OUR_SECTION: Duration = Duration::from_millis(8);
 
@@ -226,52 +226,34 @@ fn a_semaphore_mutex_is_kazoos_semaphore_of_one() {
 }
 
 /// As kazoo's `run`.
-fn run(semaphore: &Semaphore, history: &File) {
+fn run(semaphore: &Semaphore, history: &History) {
     for _ in 0..ROUNDS {
         // Bounded, because a kazoo that failed may hold it still.
         let _permit = gets_one(semaphore).expect("its turn");
-        record(history, OUR_SECTION);
+        history.record(OUR_SECTION, "1");
     }
 }
 
-/// How many of the sections there were at once, at the most.
-fn most_at_once(sections: &[Section]) -> usize {
-    // Where one ends as another begins, the end comes first.
-    let mut changes: Vec<_> = sections
-        .iter()
-        .flat_map(|section| [(section.begun, 1), (section.ended, 0)])
-        .collect();
-    changes.sort_unstable();
-    let mut inside: usize = 0;
-    let counts = changes.into_iter().map(|(_, begins)| {
-        inside = if begins == 1 { inside + 1 } else { inside - 1 };
-        inside
-    });
-    counts.max().unwrap_or(0)
-}
-
-/// The intervals are written inside of the sections, so what they show to overlap did. One permit is
-/// ours all the time: whatever kazoo does, it does beside us.
+/// One permit is ours all the time: whatever kazoo does, it does beside us.
 #[test]
 fn never_more_than_the_maximum_are_inside_over_both() {
     let path = "/kazoo/semaphore/history";
-    let history = history();
-    let max = u32::try_from(MAX).expect("small");
-    let mut kazoos: Vec<_> = (0..KAZOOS).map(|_| kazoo_with_three(path, max)).collect();
+    let history = History::new();
+    let mut kazoos: Vec<_> = (0..KAZOOS).map(|_| kazoo_with_three(path, MAX)).collect();
     let clients = [client(), client()];
     let [shared, blocker] = clients
         .each_ref()
-        .map(|client| semaphore(client, path, max));
+        .map(|client| semaphore(client, path, MAX));
     let kept = blocker.acquire().expect("free");
     // Held until all stand in the queue: otherwise one side could be done before the other began.
-    let others = blocker.acquire_many(max - 1).expect("free");
-    let begun = nanos();
+    let others = blocker.acquire_many(MAX - 1).expect("free");
+    let begun = history::now();
     thread::scope(|scope| {
         for kazoo in &mut kazoos {
             kazoo.command(&format!("run a {ROUNDS} {}", history.path().display()));
         }
         for _ in 0..THREADS {
-            scope.spawn(|| run(&shared, history.as_file()));
+            scope.spawn(|| run(&shared, &history));
         }
         // Our threads queue with one node.
         wait_for_children(server(), &queue_of(path), KAZOOS + 1);
@@ -280,13 +262,12 @@ fn never_more_than_the_maximum_are_inside_over_both() {
             assert_eq!(kazoo.answer(), "ok");
         }
     });
-    write(history.as_file(), begun, nanos());
+    history.write(begun, "1");
     drop(kept);
-    let sections = read(&history);
-    let by_kazoo = sections.iter().filter(|section| section.by_kazoo).count();
-    let by_us = sections.len() - by_kazoo;
-    assert_eq!((by_kazoo, by_us), (KAZOOS * ROUNDS, THREADS * ROUNDS + 1));
-    assert_eq!(most_at_once(&sections), MAX);
+    let sections = history.sections();
+    let done = (count(&sections, "kazoo"), count(&sections, OURS));
+    assert_eq!(done, (KAZOOS * ROUNDS, THREADS * ROUNDS + 1));
+    assert_eq!(most_at_once(&sections), i64::from(MAX));
     wait_until("nothing is left", SOON, || {
         children(server(), path).is_empty() && children(server(), &queue_of(path)).is_empty()
     });

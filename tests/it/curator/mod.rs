@@ -1,0 +1,40 @@
+//! Together with real Curator, Java's client: each recipe, in both directions.
+
+use std::time::Duration;
+
+use crate::ground::server;
+use crate::support::Curator;
+
+mod barriers;
+mod multi_lock;
+mod mutex;
+mod revocation;
+mod rw_lock;
+mod semaphore;
+mod semaphore_mutex;
+
+/// Long enough for a wait to be in the queue when it ends.
+const SHORT: Duration = Duration::from_millis(300);
+/// How long a section of a history lasts, on both sides.
+const SECTION: Duration = Duration::from_millis(1);
+
+/// How Curator's sections are signed.
+const CURATORS: &str = "curator";
+
+/// Curator's actor, with a session of its own.
+fn curator() -> Curator {
+    Curator::start(&server().connect_string())
+}
+
+/// Has Curator try for a short time.
+#[track_caller]
+fn tries(curator: &mut Curator, name: &str) -> bool {
+    match curator
+        .say(&format!("acquire-for {name} {}", SHORT.as_millis()))
+        .as_str()
+    {
+        "yes" => true,
+        "no" => false,
+        other => panic!("Curator said {other:?}"),
+    }
+}
