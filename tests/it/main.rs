@@ -26,3 +26,4 @@ mod sessions;
 mod simple_mutex;
 mod tenures;
 mod testbed;
+mod three_languages;

@@ -4,6 +4,7 @@
 with one line. It ends when its input does. Objects are called by names that the commands choose:
 
     lock NAME PATH [EXTRA_PATTERN]      makes one: ok
+    sharedlock NAME PATH                a lock that queues with Curator's: ok
     readlock NAME PATH
     writelock NAME PATH
     semaphore NAME PATH MAX
@@ -32,7 +33,7 @@ import time
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import LockTimeout
-from kazoo.recipe.lock import Semaphore
+from kazoo.recipe.lock import Lock, Semaphore
 
 IDENTIFIER = "kazoo"
 CONNECT_S = 30
@@ -40,6 +41,11 @@ CONNECT_S = 30
 GRACE_S = 5
 # How long a section of `run` lasts. Work, not a wait: an empty one would seldom show an overlap.
 SECTION_S = 0.001
+
+
+class SharedLock(Lock):
+    # As the README shows it.
+    _NODE_NAME, _EXCLUDE_NAMES = "-lock-", ["-lock-"]
 
 
 class Refused(Exception):
@@ -81,6 +87,7 @@ class Puppet:
         self._attempts = {}
         self._commands = {
             "lock": self._lock,
+            "sharedlock": self._sharedlock,
             "readlock": self._readlock,
             "writelock": self._writelock,
             "semaphore": self._semaphore,
@@ -111,6 +118,9 @@ class Puppet:
         self._objects[name] = self._client.Lock(
             path, identifier=IDENTIFIER, extra_lock_patterns=list(patterns)
         )
+
+    def _sharedlock(self, name, path):
+        self._objects[name] = SharedLock(self._client, path, identifier=IDENTIFIER)
 
     def _readlock(self, name, path):
         self._objects[name] = self._client.ReadLock(path, identifier=IDENTIFIER)
