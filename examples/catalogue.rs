@@ -116,7 +116,7 @@ fn write_until(
             fs::write(directory.join(file), &version)?;
         }
         counts.writes.fetch_add(1, Ordering::Relaxed);
-        let checking = writing.downgrade().map_err(|(_, error)| error)?;
+        let checking = writing.downgrade().map_err(zklock::Error::from)?;
         if read_version(directory, FILES[0])? != version || !is_consistent(directory)? {
             counts.mixed.fetch_add(1, Ordering::Relaxed);
         }

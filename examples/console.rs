@@ -185,11 +185,7 @@ fn serve(lock: &Mutex, commands: &Receiver<Command>, tell: &Sender<String>) {
     }
 }
 
-fn obey<'a>(
-    lock: &'a Mutex,
-    guards: &mut Vec<MutexGuard<'a>>,
-    command: &Command,
-) -> zklock::Result<String> {
+fn obey(lock: &Mutex, guards: &mut Vec<MutexGuard>, command: &Command) -> zklock::Result<String> {
     let path = lock.path();
     let not_held = || format!("error: {path} is not held here");
     Ok(match command {
@@ -241,7 +237,7 @@ fn obey<'a>(
     })
 }
 
-fn held(path: &str, guards: &[MutexGuard<'_>]) -> String {
+fn held(path: &str, guards: &[MutexGuard]) -> String {
     match guards.len() {
         1 => format!("held {path}"),
         depth => format!("held {path}, {depth} times"),

@@ -113,7 +113,7 @@ fn ask_to_stop(lock: &Mutex) -> Result<Outcome> {
 }
 
 /// Works step by step; returns whether it came to the end.
-fn work(guard: &MutexGuard<'_>, steps: u32) -> bool {
+fn work(guard: &MutexGuard, steps: u32) -> bool {
     for step in 1..=steps {
         select! {
             recv(guard.lost()) -> why => {

@@ -21,7 +21,7 @@ struct Inner {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Kind {
-    #[error("the deadline passed before the lock was acquired")]
+    #[error("the deadline passed")]
     Timeout,
     #[error("the wait was cancelled")]
     Cancelled,
@@ -180,7 +180,7 @@ impl Error {
         self.0.kind == Kind::WouldDeadlock
     }
 
-    /// A path, name, size or setting is not possible. Nothing was sent to ZooKeeper.
+    /// A path, name, size or setting is not possible, or not the one that others use.
     #[must_use]
     pub fn is_invalid(&self) -> bool {
         self.0.kind == Kind::Invalid

@@ -75,7 +75,7 @@ enum Outcome {
 }
 
 /// The critical section: reads the balance, and writes one more.
-fn add_one(ledger: &mut Ledger, thread: usize, guard: &MutexGuard<'_>) -> Result<Outcome> {
+fn add_one(ledger: &mut Ledger, thread: usize, guard: &MutexGuard) -> Result<Outcome> {
     let begun = nanos();
     let token = match guard.fencing_token() {
         Ok(token) => token.as_u64(),

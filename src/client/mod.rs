@@ -148,6 +148,11 @@ impl Client {
     pub(crate) fn session(&self) -> &Arc<Session> {
         &self.handle.session
     }
+
+    /// What keeps the session open as long as it is there.
+    pub(crate) fn keep(&self) -> Box<dyn std::any::Any + Send + Sync> {
+        Box::new(self.clone())
+    }
 }
 
 impl fmt::Debug for Client {

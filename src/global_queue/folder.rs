@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::session::backend::{Created, Refusal, WatchKind};
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch, find_created, found};
-use crate::znode::names::{Class, Grammar};
+use crate::znode::names::{Class, Grammar, fresh_guid};
 use crate::znode::node::{NodeMode, NodeStat};
 use crate::znode::path::{LockPath, split};
 
@@ -14,14 +14,27 @@ pub(crate) struct Folder {
     session: Arc<Session>,
     path: LockPath,
     grammar: Grammar,
+    /// Our nodes may be kept with nobody inside.
+    may_linger: bool,
 }
 
 impl Folder {
     pub(crate) fn new(session: &Arc<Session>, path: LockPath, grammar: Grammar) -> Arc<Self> {
+        Self::of_nodes_that_linger(session, path, grammar, false)
+    }
+
+    /// With nodes that say that they may be kept with nobody inside.
+    pub(crate) fn of_nodes_that_linger(
+        session: &Arc<Session>,
+        path: LockPath,
+        grammar: Grammar,
+        may_linger: bool,
+    ) -> Arc<Self> {
         Arc::new(Self {
             session: Arc::clone(session),
             path,
             grammar,
+            may_linger,
         })
     }
 
@@ -74,7 +87,7 @@ impl Folder {
     /// A name that nobody else has: a fresh GUID for each create, so that a node found by it can
     /// only be that create's.
     pub(crate) fn fresh_name(&self, class: Class) -> String {
-        self.grammar.prefix(uuid::Uuid::new_v4(), class)
+        self.grammar.prefix(fresh_guid(self.may_linger), class)
     }
 
     /// Finds out what became of a create of this name that was not answered.

@@ -59,6 +59,11 @@ impl PermitFolder {
         }
     }
 
+    /// Whether no two can hold at once.
+    pub(crate) fn admits_one(&self) -> bool {
+        matches!(self.limit, Limit::Fixed { max: 1, .. })
+    }
+
     pub(crate) fn session(&self) -> &Arc<Session> {
         self.folder.session()
     }

@@ -11,6 +11,7 @@ use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::now;
 use crate::tenure::{NewTenure, Tenure};
+use crate::wait::bound::Patience;
 use crate::znode::names::{Class, Grammar};
 use crate::znode::path::{LockPath, split};
 use crate::znode::verdict::{Rule, TieOrder, Verdict, nobody_behind, verdict_by};
@@ -74,9 +75,10 @@ impl GlobalQueue {
         grammar: Grammar,
         class: Class,
         strategy: WaitStrategy,
+        may_linger: bool,
     ) -> Self {
         Self {
-            folder: Folder::new(session, path, grammar),
+            folder: Folder::of_nodes_that_linger(session, path, grammar, may_linger),
             class,
             rule: Rule::of(class),
             strategy,
@@ -113,11 +115,43 @@ impl GlobalQueue {
         }
     }
 
-    fn is_blocked(&self, children: &[String]) -> bool {
+    /// What stands in the way of a newcomer.
+    fn obstacle(&self, children: &[String]) -> Obstacle {
         let grammar = self.folder.grammar();
-        let mut others = children.iter().filter_map(|name| grammar.parse(name));
-        others.any(|other| self.rule.is_blocked_by(other.class))
+        let contenders = children.iter().filter_map(|name| grammar.parse(name));
+        let mut blocking = contenders.filter(|other| self.rule.is_blocked_by(other.class));
+        match (blocking.next(), blocking.next()) {
+            (None, _) => Obstacle::Nothing,
+            (Some(one), None) if one.may_linger() => Obstacle::PerhapsNobodyInside,
+            (Some(_), _) => Obstacle::Somebody,
+        }
     }
+
+    /// Takes a lock that is perhaps only kept, by queueing: that is how its keeper learns that
+    /// somebody wants it. What nobody gave up within [`FOR_AN_IDLE_LOCK`] is in use.
+    fn take_if_given_up(&self, claim: &Claim<'_>) -> Result<Option<Won>> {
+        let mut place = self.begin();
+        let patience = Patience::during(FOR_AN_IDLE_LOCK);
+        patience.attempt(
+            || Ok(None),
+            |bound| {
+                let waiter = Waiter::new(self.session(), bound);
+                self.acquire(&mut place, &waiter, claim)
+            },
+        )
+    }
+}
+
+/// How long a try waits for a lock that may be kept with nobody inside. An idle lock is given up
+/// upon the event of one watch, with one delete: milliseconds, also on a busy machine.
+const FOR_AN_IDLE_LOCK: Duration = Duration::from_millis(200);
+
+/// What a try finds in its way.
+enum Obstacle {
+    Nothing,
+    /// One contender, which may be kept with nobody inside.
+    PerhapsNobodyInside,
+    Somebody,
 }
 
 impl Contest for GlobalQueue {
@@ -140,18 +174,23 @@ impl Contest for GlobalQueue {
 
     fn try_acquire(&self, waiter: &Waiter<'_>, claim: &Claim<'_>) -> Result<Option<Won>> {
         let mut place = self.begin();
-        let taken = waiter.contact_now().and_then(|contact| {
-            let children = self.folder.list(&contact)?.unwrap_or_default();
-            if self.is_blocked(&children) {
-                return Ok(None);
-            }
+        let contact = waiter.contact_now();
+        let contact = contact.map_err(|error| self.folder.failure(error))?;
+        let listed = self.folder.list(&contact);
+        let children = listed.map_err(|error| self.folder.failure(error))?;
+        match self.obstacle(&children.unwrap_or_default()) {
+            Obstacle::Nothing => {}
+            Obstacle::PerhapsNobodyInside => return self.take_if_given_up(claim),
+            Obstacle::Somebody => return Ok(None),
+        }
+        let mut take = || {
             let mut attempt = self.attempt(&mut place, claim);
             match attempt.find(&contact, claim.wants_news)? {
                 Found::Won(won) => Ok(Some(won)),
                 Found::Ahead { .. } | Found::Again => Ok(None),
             }
-        });
-        taken.map_err(|error| self.folder.failure(error))
+        };
+        take().map_err(|error| self.folder.failure(error))
     }
 
     fn look_for_others(&self, tenure: &Tenure, contact: &Contact<'_>) -> Step<News> {

@@ -145,7 +145,14 @@ impl SingleNode {
         let wake = Wake::Signal(Arc::clone(contact.signal()));
         let watch = Watch::new(contact, self.path(), WatchKind::Data, Some(wake));
         let watch = watching.insert(watch);
-        if found(contact.watch_data(watch))?.is_some() {
+        if let Some((_, stat)) = found(contact.watch_data(watch))? {
+            if stat.ephemeral_owner == 0 {
+                log::warn!(
+                    "{}: waiting for a persistent node; it goes with no session, and only if \
+                     somebody removes it",
+                    self.path()
+                );
+            }
             contact.sleep_until_any(&[watch])?;
         }
         Ok(())

@@ -34,11 +34,12 @@ impl Process {
             Grammar::mutex(Dialect::Curator, None),
             Class::Exclusive,
             strategy,
+            !policy.linger.is_zero(),
         );
         Arc::new(Self {
             session,
             line,
-            queue: LocalQueue::new(contest, policy.clone()),
+            queue: LocalQueue::new(contest, policy.clone(), Box::new(())),
         })
     }
 

@@ -36,11 +36,12 @@ impl Process {
                 Grammar::rw(Dialect::Curator),
                 class,
                 WaitStrategy::PredecessorWatch,
+                false,
             )
         };
         Arc::new(Self {
-            readers: SharedQueue::new(contest(Class::Read), false),
-            writers: LocalQueue::new(contest(Class::Write), Policy::default()),
+            readers: SharedQueue::new(contest(Class::Read), false, Box::new(())),
+            writers: LocalQueue::new(contest(Class::Write), Policy::default(), Box::new(())),
             session,
             line,
         })

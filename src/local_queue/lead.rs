@@ -13,6 +13,8 @@ pub(super) trait Leads {
     fn pass_on(&self, place: Place);
     /// A thread has left its seat.
     fn vacate(&self, seat: &Arc<Seat>);
+    /// The lock's path, for messages.
+    fn name(&self) -> &str;
 }
 
 /// See the [module](self). Dropping it passes it on, with the place that was reached, to the next
@@ -61,12 +63,12 @@ pub(super) fn wait_for_turn<'a, Q: Leads>(queue: &'a Q, seat: &Arc<Seat>) -> Res
         Woken::Offered(offer) => accept(queue, offer),
         Woken::Over(error) => {
             queue.vacate(seat);
-            Err(error)
+            Err(error.context(queue.name()))
         }
         // A lead is no use at the deadline, and goes on to the next when it is dropped.
         Woken::Both(error, offer) => match accept(queue, offer)? {
             Entry::Held => Ok(Entry::Held),
-            Entry::Lead(_) => Err(error),
+            Entry::Lead(_) => Err(error.context(queue.name())),
         },
     }
 }

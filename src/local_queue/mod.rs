@@ -49,6 +49,9 @@ use crate::tenure::{OnRevoke, Tenure};
 use crate::wait::bound::Bound;
 use crate::znode::path::LockPath;
 
+/// Something to be kept alive.
+pub(crate) type Keeps = Box<dyn std::any::Any + Send + Sync>;
+
 /// The threads of this process at one lock.
 pub(crate) struct LocalQueue {
     session: Arc<Session>,
@@ -61,6 +64,8 @@ pub(crate) struct LocalQueue {
     state: Mutex<Local>,
     this: Weak<Self>,
     key: u64,
+    /// What must stay as long as the lock or any guard of it does: the client's handle.
+    _keeps: Keeps,
 }
 
 struct Local {
@@ -80,7 +85,7 @@ enum Turn {
 }
 
 impl LocalQueue {
-    pub(crate) fn new(contest: impl Contest + 'static, policy: Policy) -> Arc<Self> {
+    pub(crate) fn new(contest: impl Contest + 'static, policy: Policy, keeps: Keeps) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
             let lock: Weak<dyn LocalLock> = this.clone();
             let session = Arc::clone(contest.session());
@@ -98,6 +103,7 @@ impl LocalQueue {
                     closed: false,
                 }),
                 this: this.clone(),
+                _keeps: keeps,
             }
         })
     }
@@ -343,6 +349,11 @@ impl LocalQueue {
         self.owner.load(Ordering::Relaxed) == thread_number()
     }
 
+    /// Whether any thread of this process holds.
+    pub(crate) fn is_held(&self) -> bool {
+        matches!(self.state.lock().turn, Turn::Held(_))
+    }
+
     pub(crate) fn depth(&self) -> u32 {
         if self.is_owner() {
             self.depth.load(Ordering::Relaxed)
@@ -389,6 +400,10 @@ impl Leads for LocalQueue {
 
     fn vacate(&self, seat: &Arc<Seat>) {
         self.state.lock().row.remove(seat);
+    }
+
+    fn name(&self) -> &str {
+        self.path().as_str()
     }
 }
 

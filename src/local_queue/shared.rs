@@ -23,7 +23,7 @@ use super::lead::{Entry, Lead, Leads, wait_for_turn};
 use super::seat::{Offer, Row, Seat};
 use super::stint::{Company, company};
 use super::thread_number::thread_number;
-use super::too_deep;
+use super::{Keeps, too_deep};
 use crate::error::{Error, Result};
 use crate::global_queue::{Claim, Contest, GlobalQueue, News, Place, Won};
 use crate::session::{LocalLock, Session, Waiter};
@@ -38,6 +38,7 @@ pub(crate) struct SharedQueue {
     state: Mutex<State>,
     this: Weak<Self>,
     key: u64,
+    _keeps: Keeps,
 }
 
 #[derive(Default)]
@@ -154,10 +155,14 @@ impl Leads for SharedQueue {
     fn vacate(&self, seat: &Arc<Seat>) {
         self.state.lock().row.remove(seat);
     }
+
+    fn name(&self) -> &str {
+        self.contest.path().as_str()
+    }
 }
 
 impl SharedQueue {
-    pub(crate) fn new(contest: GlobalQueue, revocable: bool) -> Arc<Self> {
+    pub(crate) fn new(contest: GlobalQueue, revocable: bool, keeps: Keeps) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
             let lock: Weak<dyn LocalLock> = this.clone();
             Self {
@@ -166,6 +171,7 @@ impl SharedQueue {
                 revocable,
                 state: Mutex::new(State::default()),
                 this: this.clone(),
+                _keeps: keeps,
             }
         })
     }
@@ -236,7 +242,14 @@ impl SharedQueue {
         data: &Arc<[u8]>,
     ) -> Result<()> {
         self.session().refuse_child()?;
-        let waiter = Waiter::new(self.session(), bound);
+        // A writer who has lost its lock need not wait for contact to be told so.
+        let still_writes = || {
+            if writing.is_lost() {
+                return Err(writing.loss());
+            }
+            Ok(())
+        };
+        let waiter = Waiter::new(self.session(), bound).only_while(&still_writes);
         let won = self.contest.stand_in_for(writing, &waiter, data)?;
         self.hold(thread_number(), won);
         Ok(())
@@ -413,6 +426,11 @@ impl SharedQueue {
 
     pub(crate) fn session(&self) -> &Arc<Session> {
         self.contest.session()
+    }
+
+    /// Whether any thread of this process holds.
+    pub(crate) fn is_held(&self) -> bool {
+        !self.state.lock().holds.is_empty()
     }
 
     /// How often this thread holds.

@@ -1,13 +1,14 @@
 //! [`DoubleBarrier`]: so many begin together, and end together.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::{Claim, Member, Rendezvous};
-use crate::recipe::guard::{Holding, holding_methods};
+use crate::recipe::guard::holding_methods;
+use crate::recipe::hold::{Holding, OwnHold};
 use crate::recipe::node_data::NodeData;
 use crate::session::{Session, Waiter};
 use crate::tenure::Tenure;
@@ -133,6 +134,7 @@ impl DoubleBarrier {
         Ok(Membership {
             inner: Arc::clone(&self.inner),
             member: Some(member),
+            own: OnceLock::new(),
         })
     }
 
@@ -217,6 +219,7 @@ pub struct Membership {
     inner: Arc<Inner>,
     /// Empty once it has left.
     member: Option<Member>,
+    own: OnceLock<Arc<OwnHold>>,
 }
 
 impl Membership {
@@ -286,10 +289,18 @@ impl Holding for Membership {
     fn session(&self) -> &Arc<Session> {
         self.inner.rendezvous.session()
     }
+
+    fn own(&self) -> &Arc<OwnHold> {
+        let of_this = || OwnHold::of([Arc::clone(self.tenure())], false);
+        self.own.get_or_init(of_this)
+    }
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
+        if let Some(own) = self.own.get() {
+            own.release();
+        }
         if let Some(member) = self.member.take() {
             self.inner.rendezvous.abandon(&member);
         }

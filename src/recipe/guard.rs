@@ -1,109 +1,4 @@
-//! What all guards have in common: they look at a tenure; and what those have in common that belong
-//! to their thread.
-
-use std::cell::OnceCell;
-use std::marker::PhantomData;
-use std::sync::Arc;
-
-use crate::error::Result;
-use crate::local_queue::{LocalQueue, SharedQueue};
-use crate::session::Session;
-use crate::tenure::Tenure;
-
-/// What stands behind a guard.
-pub(crate) trait Holding {
-    fn tenure(&self) -> &Arc<Tenure>;
-    fn session(&self) -> &Arc<Session>;
-}
-
-/// A queue of this process' threads in which a thread holds.
-pub(crate) trait Turns {
-    /// The tenure in which the calling thread holds.
-    fn tenure(&self) -> Arc<Tenure>;
-    fn session(&self) -> &Arc<Session>;
-    fn release(&self) -> Result<()>;
-    fn release_aside(&self);
-}
-
-macro_rules! turns {
-    ($($queue:ty;)*) => {$(
-        impl Turns for $queue {
-            fn tenure(&self) -> Arc<Tenure> {
-                self.tenure()
-            }
-            fn session(&self) -> &Arc<Session> {
-                self.session()
-            }
-            #[inline]
-            fn release(&self) -> Result<()> {
-                self.release()
-            }
-            fn release_aside(&self) {
-                self.release_aside();
-            }
-        }
-    )*};
-}
-
-turns! {
-    LocalQueue;
-    SharedQueue;
-}
-
-/// One hold of the calling thread, given back when this is dropped.
-pub(crate) struct Hold<'a, Q: Turns> {
-    queue: &'a Q,
-    /// Looked up when it is first asked for, to keep the fast paths free of it.
-    tenure: OnceCell<Arc<Tenure>>,
-    /// Not `Send`.
-    _of_this_thread: PhantomData<*const ()>,
-}
-
-impl<'a, Q: Turns> Hold<'a, Q> {
-    /// For a thread that has just acquired.
-    #[inline]
-    pub(crate) fn new(queue: &'a Q) -> Self {
-        Self {
-            queue,
-            tenure: OnceCell::new(),
-            _of_this_thread: PhantomData,
-        }
-    }
-
-    pub(crate) fn tenure(&self) -> &Arc<Tenure> {
-        self.tenure.get_or_init(|| self.queue.tenure())
-    }
-
-    pub(crate) fn session(&self) -> &Arc<Session> {
-        self.queue.session()
-    }
-
-    /// As dropping it, but says whether that went well.
-    pub(crate) fn unlock(mut self) -> Result<()> {
-        // Not left to Drop, which would log the error as well.
-        drop(self.tenure.take());
-        let result = self.queue.release();
-        std::mem::forget(self);
-        result
-    }
-
-    /// As dropping it, but in the background.
-    pub(crate) fn abandon(mut self) {
-        drop(self.tenure.take());
-        self.queue.release_aside();
-        std::mem::forget(self);
-    }
-}
-
-impl<Q: Turns> Drop for Hold<'_, Q> {
-    #[inline]
-    fn drop(&mut self) {
-        let released = self.queue.release();
-        if released.is_err() {
-            log_release(released);
-        }
-    }
-}
+//! What all guards have in common, as methods: they look at a tenure, and at what is their own.
 
 /// The methods that every guard over one tenure has.
 macro_rules! holding_methods {
@@ -112,7 +7,7 @@ macro_rules! holding_methods {
         /// look at the clock and at memory; asks nobody.
         #[must_use]
         pub fn state(&self) -> $crate::LockState {
-            use $crate::recipe::guard::Holding;
+            use $crate::recipe::hold::Holding;
             if self.session().is_forked() {
                 return $crate::LockState::Lost;
             }
@@ -126,7 +21,8 @@ macro_rules! holding_methods {
         }
 
         /// A channel that speaks when what is held is lost: it delivers the reason once and is
-        /// disconnected from then on, so a `select!` over it is ready for good.
+        /// disconnected from then on, so a `select!` over it is ready for good. Each guard has a
+        /// channel of its own.
         ///
         /// After the process was stopped for a while, another arm of a `select!` may be ready first:
         /// look at [`state`](Self::state) before acting on it.
@@ -155,8 +51,8 @@ macro_rules! holding_methods {
         /// ```
         #[must_use]
         pub fn lost(&self) -> &crossbeam_channel::Receiver<$crate::LossReason> {
-            use $crate::recipe::guard::Holding;
-            self.tenure().told()
+            use $crate::recipe::hold::Holding;
+            self.own().lost()
         }
 
         /// The number to send along with writes, so that a store can refuse late ones. Asks
@@ -169,14 +65,21 @@ macro_rules! holding_methods {
         /// [`is_lock_lost`](crate::Error::is_lock_lost) if it is not known yet, and the lock not ours
         /// any more; [`is_connection_loss`](crate::Error::is_connection_loss) if ZooKeeper did not answer.
         pub fn fencing_token(&self) -> $crate::Result<$crate::FencingToken> {
-            use $crate::recipe::guard::Holding;
+            use $crate::recipe::hold::Holding;
             self.tenure().fencing_token()
+        }
+
+        /// What other threads may know of this hold, as long as it lasts.
+        #[must_use]
+        pub fn view(&self) -> $crate::HoldView {
+            use $crate::recipe::hold::Holding;
+            self.hold_view()
         }
 
         /// The path of our node, without the chroot.
         #[must_use]
         pub fn path(&self) -> &str {
-            use $crate::recipe::guard::Holding;
+            use $crate::recipe::hold::Holding;
             self.tenure().node()
         }
     };
@@ -189,14 +92,12 @@ macro_rules! revocation_method {
         /// [`Mutex::revoke`](crate::Mutex::revoke)): it delivers once and is disconnected from
         /// then on. Whether to give the lock back is this holder's decision.
         ///
-        /// Only a lock that was built revocable hears of it; of any other this never speaks.
+        /// Only a lock that was built revocable hears of it; of any other this never speaks. Each
+        /// guard has a channel of its own.
         #[must_use]
         pub fn revocation(&self) -> &crossbeam_channel::Receiver<()> {
-            use $crate::recipe::guard::Holding;
-            match self.tenure().asked_back() {
-                Some(asked) => asked.told(),
-                None => $crate::recipe::guard::never(),
-            }
+            use $crate::recipe::hold::Holding;
+            self.own().revocation()
         }
     };
 }
@@ -204,13 +105,17 @@ macro_rules! revocation_method {
 /// What a guard around `self.0`, which is a hold or a lease, has from it.
 macro_rules! guard_traits {
     ($guard:ty, $name:literal) => {
-        impl $crate::recipe::guard::Holding for $guard {
+        impl $crate::recipe::hold::Holding for $guard {
             fn tenure(&self) -> &std::sync::Arc<$crate::tenure::Tenure> {
                 self.0.tenure()
             }
 
             fn session(&self) -> &std::sync::Arc<$crate::session::Session> {
                 self.0.session()
+            }
+
+            fn own(&self) -> &std::sync::Arc<$crate::recipe::hold::OwnHold> {
+                self.0.own()
             }
         }
 
@@ -247,12 +152,6 @@ macro_rules! unlock_methods {
 }
 
 pub(crate) use {guard_traits, holding_methods, revocation_method, unlock_methods};
-
-/// A receiver that never speaks.
-pub(crate) fn never() -> &'static crossbeam_channel::Receiver<()> {
-    static NEVER: std::sync::OnceLock<crossbeam_channel::Receiver<()>> = std::sync::OnceLock::new();
-    NEVER.get_or_init(crossbeam_channel::never)
-}
 
 /// A guard was dropped, and its release did not go well.
 #[cold]

@@ -1,13 +1,14 @@
 //! Leases, and the lock in front of them: what [`Semaphore`](crate::Semaphore) and
 //! [`SemaphoreMutex`](crate::SemaphoreMutex) are both made of.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::{Claim, GlobalQueue, Limit, PermitFolder, WaitStrategy};
 use crate::local_queue::{LocalQueue, Policy};
 use crate::recipe::guard::log_release;
+use crate::recipe::hold::OwnHold;
 use crate::recipe::node_data::NodeData;
 use crate::recipe::participant::Participant;
 use crate::session::{Session, Waiter};
@@ -22,8 +23,6 @@ pub(crate) struct Leasing {
     permits: PermitFolder,
     home: LockPath,
     data: NodeData,
-    /// Keeps the session open.
-    _client: Client,
 }
 
 /// Gives the lock in front of the leases back, also on unwinding.
@@ -63,15 +62,15 @@ impl Leasing {
             Grammar::mutex(dialect, None),
             Class::Exclusive,
             settings.strategy,
+            !settings.policy.linger.is_zero(),
         );
         let limit = limit(&home);
         let permits = PermitFolder::new(session, parse(&leases)?, Grammar::lease(dialect), limit);
         Ok(Arc::new(Self {
-            queue: LocalQueue::new(locks, settings.policy),
+            queue: LocalQueue::new(locks, settings.policy, settings.client.keep()),
             permits,
             home,
             data,
-            _client: settings.client.clone(),
         }))
     }
 
@@ -134,6 +133,7 @@ impl Leasing {
         Lease {
             leasing: Arc::clone(self),
             tenure: Some(tenure),
+            own: OnceLock::new(),
         }
     }
 
@@ -233,6 +233,7 @@ pub(crate) struct Lease {
     leasing: Arc<Leasing>,
     /// Empty once released.
     tenure: Option<Arc<Tenure>>,
+    own: OnceLock<Arc<OwnHold>>,
 }
 
 impl Lease {
@@ -244,14 +245,29 @@ impl Lease {
         self.leasing.session()
     }
 
+    pub(crate) fn own(&self) -> &Arc<OwnHold> {
+        let is_exclusive = self.leasing.permits.admits_one();
+        let of_this = || OwnHold::of([Arc::clone(self.tenure())], is_exclusive);
+        self.own.get_or_init(of_this)
+    }
+
+    /// What is to be released, once.
+    fn let_go(&mut self) -> Option<Arc<Tenure>> {
+        let tenure = self.tenure.take()?;
+        if let Some(own) = self.own.get() {
+            own.release();
+        }
+        Some(tenure)
+    }
+
     pub(crate) fn unlock(mut self) -> Result<()> {
-        let tenure = self.tenure.take();
+        let tenure = self.let_go();
         tenure.map_or(Ok(()), |tenure| self.give_back(&tenure))
     }
 
     /// As [`Lease::unlock`], in the background.
     pub(crate) fn abandon(mut self) {
-        if let Some(tenure) = self.tenure.take() {
+        if let Some(tenure) = self.let_go() {
             self.leasing.permits.abandon(&tenure);
         }
     }
@@ -263,7 +279,7 @@ impl Lease {
 
 impl Drop for Lease {
     fn drop(&mut self) {
-        if let Some(tenure) = self.tenure.take() {
+        if let Some(tenure) = self.let_go() {
             log_release(self.give_back(&tenure));
         }
     }

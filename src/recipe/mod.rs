@@ -2,7 +2,9 @@
 
 mod barrier;
 mod double_barrier;
+mod downgrade_error;
 mod guard;
+mod hold;
 mod key;
 mod leasing;
 mod lock_registry;
@@ -15,12 +17,14 @@ mod semaphore;
 mod semaphore_mutex;
 mod shared_count;
 mod simple_mutex;
+mod view;
 
 pub use self::barrier::Barrier;
 pub use self::double_barrier::{DoubleBarrier, DoubleBarrierBuilder, Membership};
+pub use self::downgrade_error::DowngradeError;
 pub use self::lock_registry::{LockRegistry, LockRegistryBuilder};
 pub use self::multi_lock::{
-    Lockable, MultiLock, MultiLockBuilder, MultiLockGuard, ReadSide, WriteSide,
+    Lockable, MultiLock, MultiLockBuilder, MultiLockGuard, Permits, ReadSide, WriteSide,
 };
 pub use self::mutex::{Mutex, MutexBuilder, MutexGuard};
 pub use self::participant::Participant;
@@ -29,3 +33,4 @@ pub use self::semaphore::{Permit, Semaphore, SemaphoreBuilder};
 pub use self::semaphore_mutex::{SemaphoreMutex, SemaphoreMutexBuilder, SemaphoreMutexGuard};
 pub use self::shared_count::SharedCount;
 pub use self::simple_mutex::{SimpleMutex, SimpleMutexBuilder, SimpleMutexGuard};
+pub use self::view::HoldView;

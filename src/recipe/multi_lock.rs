@@ -7,28 +7,30 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 
 use crate::error::{Error, Result};
-use crate::recipe::guard::{Holding, log_release};
+use crate::recipe::guard::log_release;
+use crate::recipe::hold::{Holding, OwnHold, least_sure};
 use crate::recipe::mutex::{Mutex, MutexGuard};
 use crate::recipe::rw_lock::{RwLock, RwReadGuard, RwWriteGuard};
+use crate::recipe::semaphore::{Permit, Semaphore};
 use crate::recipe::semaphore_mutex::{SemaphoreMutex, SemaphoreMutexGuard};
 use crate::recipe::simple_mutex::{SimpleMutex, SimpleMutexGuard};
+use crate::recipe::view::HoldView;
 use crate::session::{LossReason, Session};
 use crate::tenure::{LockState, Tenure};
-use crate::wait::announcement::Announcement;
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
 use crate::znode::fencing::FencingToken;
 
-/// A part of a [`MultiLock`]: a [`Mutex`], a [`SemaphoreMutex`], a [`SimpleMutex`], or one
-/// [side](RwLock::read_side) of a [`RwLock`].
-pub struct Lockable<'a>(Box<dyn Part + 'a>);
+/// A part of a [`MultiLock`]: a [`Mutex`], a [`SemaphoreMutex`], a [`SimpleMutex`], one
+/// [side](RwLock::read_side) of a [`RwLock`], or [permits](Semaphore::permits) of a [`Semaphore`].
+pub struct Lockable(Box<dyn Part>);
 
 trait Part: Send + Sync {
     fn place(&self) -> Place;
-    fn take(&self, bound: &Bound) -> Result<Box<dyn Guard + '_>>;
-    fn try_take(&self) -> Result<Option<Box<dyn Guard + '_>>>;
+    fn take(&self, bound: &Bound) -> Result<Box<dyn Guard>>;
+    fn try_take(&self) -> Result<Option<Box<dyn Guard>>>;
 }
 
-impl fmt::Debug for Lockable<'_> {
+impl fmt::Debug for Lockable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Lockable")
             .field(&self.0.place().path)
@@ -78,68 +80,104 @@ macro_rules! guards {
 }
 
 guards! {
-    MutexGuard<'_>;
-    SimpleMutexGuard<'_>;
+    MutexGuard;
+    SimpleMutexGuard;
     SemaphoreMutexGuard;
-    RwReadGuard<'_>;
-    RwWriteGuard<'_>;
+    RwReadGuard;
+    RwWriteGuard;
+}
+
+impl Guard for Permit {
+    fn give_back(self: Box<Self>) -> Result<()> {
+        self.release()
+    }
+    fn give_up(self: Box<Self>) {
+        self.abandon();
+    }
 }
 
 /// The reading side of a [`RwLock`], as a part of a [`MultiLock`].
-#[derive(Clone, Copy, Debug)]
-pub struct ReadSide<'a>(&'a RwLock);
+#[derive(Clone, Debug)]
+pub struct ReadSide(RwLock);
 
 /// The writing side of a [`RwLock`], as a part of a [`MultiLock`].
-#[derive(Clone, Copy, Debug)]
-pub struct WriteSide<'a>(&'a RwLock);
+#[derive(Clone, Debug)]
+pub struct WriteSide(RwLock);
+
+/// Permits of a [`Semaphore`], as a part of a [`MultiLock`].
+#[derive(Clone, Debug)]
+pub struct Permits {
+    semaphore: Semaphore,
+    count: u32,
+}
 
 impl RwLock {
     /// The reading side, as a part of a [`MultiLock`].
     #[must_use]
-    pub fn read_side(&self) -> ReadSide<'_> {
-        ReadSide(self)
+    pub fn read_side(&self) -> ReadSide {
+        ReadSide(self.clone())
     }
 
     /// The writing side, as a part of a [`MultiLock`].
     #[must_use]
-    pub fn write_side(&self) -> WriteSide<'_> {
-        WriteSide(self)
+    pub fn write_side(&self) -> WriteSide {
+        WriteSide(self.clone())
+    }
+}
+
+impl Semaphore {
+    /// So many permits at once, as a part of a [`MultiLock`].
+    #[must_use]
+    pub fn permits(&self, count: u32) -> Permits {
+        Permits {
+            semaphore: self.clone(),
+            count,
+        }
     }
 }
 
 macro_rules! lockables {
-    ($($lock:ty, $this:ident => $inner:expr, $acquire:ident, $try:ident;)*) => {$(
-        impl<'a> From<$lock> for Lockable<'a> {
+    ($($lock:ty, $this:ident => $inner:expr, $acquire:expr, $try:expr;)*) => {$(
+        impl From<$lock> for Lockable {
             fn from(lock: $lock) -> Self {
                 Self(Box::new(lock))
             }
         }
 
-        impl<'a> Part for $lock {
+        impl From<&$lock> for Lockable {
+            fn from(lock: &$lock) -> Self {
+                Self(Box::new(lock.clone()))
+            }
+        }
+
+        impl Part for $lock {
             fn place(&self) -> Place {
                 let $this = self;
                 Place::of($inner.session(), $inner.path())
             }
-            fn take(&self, bound: &Bound) -> Result<Box<dyn Guard + '_>> {
-                let $this = self;
-                let guard = $inner.$acquire(AcquireOptions::bounded(bound))?;
+            fn take(&self, bound: &Bound) -> Result<Box<dyn Guard>> {
+                let guard = $acquire(self, AcquireOptions::bounded(bound))?;
                 Ok(Box::new(guard))
             }
-            fn try_take(&self) -> Result<Option<Box<dyn Guard + '_>>> {
-                let $this = self;
-                let guard = $inner.$try()?;
-                Ok(guard.map(|guard| Box::new(guard) as Box<dyn Guard + '_>))
+            fn try_take(&self) -> Result<Option<Box<dyn Guard>>> {
+                let guard = $try(self)?;
+                Ok(guard.map(|guard| Box::new(guard) as Box<dyn Guard>))
             }
         }
     )*};
 }
 
 lockables! {
-    &'a Mutex, this => this, lock_with, try_lock;
-    &'a SemaphoreMutex, this => this, lock_with, try_lock;
-    &'a SimpleMutex, this => this, lock_with, try_lock;
-    ReadSide<'a>, this => this.0, read_with, try_read;
-    WriteSide<'a>, this => this.0, write_with, try_write;
+    Mutex, this => this, Self::lock_with, Self::try_lock;
+    SemaphoreMutex, this => this, Self::lock_with, Self::try_lock;
+    SimpleMutex, this => this, Self::lock_with, Self::try_lock;
+    ReadSide, this => this.0,
+        |side: &Self, options| side.0.read_with(options), |side: &Self| side.0.try_read();
+    WriteSide, this => this.0,
+        |side: &Self, options| side.0.write_with(options), |side: &Self| side.0.try_write();
+    Permits, this => this.semaphore,
+        |some: &Self, options| some.semaphore.acquire_many_with(some.count, options),
+        |some: &Self| some.semaphore.try_acquire_many(some.count);
 }
 
 /// Several locks, taken as one: all or none.
@@ -170,14 +208,15 @@ lockables! {
 /// # Ok(())
 /// # }
 /// ```
-pub struct MultiLock<'a> {
+#[derive(Clone)]
+pub struct MultiLock {
     /// In canonical order.
-    locks: Vec<(Place, Lockable<'a>)>,
+    locks: Arc<[(Place, Lockable)]>,
 }
 
-impl<'a> MultiLock<'a> {
+impl MultiLock {
     /// Begins to put locks together.
-    pub fn builder() -> MultiLockBuilder<'a> {
+    pub fn builder() -> MultiLockBuilder {
         MultiLockBuilder { locks: Vec::new() }
     }
 
@@ -185,7 +224,7 @@ impl<'a> MultiLock<'a> {
     ///
     /// # Errors
     /// As the `lock` of its parts. Nothing is held then.
-    pub fn lock(&self) -> Result<MultiLockGuard<'_>> {
+    pub fn lock(&self) -> Result<MultiLockGuard> {
         self.lock_within(&Bound::none())
     }
 
@@ -193,9 +232,9 @@ impl<'a> MultiLock<'a> {
     ///
     /// # Errors
     /// As the `try_lock` of its parts.
-    pub fn try_lock(&self) -> Result<Option<MultiLockGuard<'_>>> {
+    pub fn try_lock(&self) -> Result<Option<MultiLockGuard>> {
         let mut held = Held::default();
-        for (_, lock) in &self.locks {
+        for (_, lock) in &*self.locks {
             match lock.0.try_take()? {
                 Some(guard) => held.0.push(guard),
                 None => return Ok(None),
@@ -208,7 +247,7 @@ impl<'a> MultiLock<'a> {
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
-    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<MultiLockGuard<'_>>> {
+    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<MultiLockGuard>> {
         self.attempt(Patience::during(timeout))
     }
 
@@ -216,11 +255,11 @@ impl<'a> MultiLock<'a> {
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
-    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MultiLockGuard<'_>>> {
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MultiLockGuard>> {
         self.attempt(Patience::until(deadline))
     }
 
-    fn attempt(&self, patience: Patience) -> Result<Option<MultiLockGuard<'_>>> {
+    fn attempt(&self, patience: Patience) -> Result<Option<MultiLockGuard>> {
         patience.attempt(|| self.try_lock(), |bound| self.lock_within(bound))
     }
 
@@ -230,16 +269,16 @@ impl<'a> MultiLock<'a> {
     /// # Errors
     /// As [`lock`](Self::lock); also [`is_timeout`](Error::is_timeout) and
     /// [`is_cancelled`](Error::is_cancelled).
-    pub fn lock_with(&self, options: AcquireOptions) -> Result<MultiLockGuard<'_>> {
+    pub fn lock_with(&self, options: AcquireOptions) -> Result<MultiLockGuard> {
         let AcquireOptions { bound, .. } = options;
         self.lock_within(&bound)
     }
 
-    fn lock_within(&self, bound: &Bound) -> Result<MultiLockGuard<'_>> {
+    fn lock_within(&self, bound: &Bound) -> Result<MultiLockGuard> {
         let mut lost_before: Option<Arc<Tenure>> = None;
         loop {
             let mut held = Held::default();
-            for (_, lock) in &self.locks {
+            for (_, lock) in &*self.locks {
                 match lock.0.take(bound) {
                     Ok(guard) => held.0.push(guard),
                     Err(error) => {
@@ -271,7 +310,7 @@ impl<'a> MultiLock<'a> {
     }
 }
 
-impl fmt::Debug for MultiLock<'_> {
+impl fmt::Debug for MultiLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("MultiLock")
             .field(&self.paths().collect::<Vec<_>>())
@@ -281,13 +320,13 @@ impl fmt::Debug for MultiLock<'_> {
 
 /// Puts locks together; made by [`MultiLock::builder`].
 #[must_use]
-pub struct MultiLockBuilder<'a> {
-    locks: Vec<(Place, Lockable<'a>)>,
+pub struct MultiLockBuilder {
+    locks: Vec<(Place, Lockable)>,
 }
 
-impl<'a> MultiLockBuilder<'a> {
+impl MultiLockBuilder {
     /// Adds a lock.
-    pub fn with(mut self, lock: impl Into<Lockable<'a>>) -> Self {
+    pub fn with(mut self, lock: impl Into<Lockable>) -> Self {
         let lock = lock.into();
         self.locks.push((lock.0.place(), lock));
         self
@@ -298,7 +337,7 @@ impl<'a> MultiLockBuilder<'a> {
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if there are none, or two at the same path: one would wait
     /// for the other.
-    pub fn build(mut self) -> Result<MultiLock<'a>> {
+    pub fn build(mut self) -> Result<MultiLock> {
         self.locks.sort_by(|(a, _), (b, _)| a.cmp(b));
         if self.locks.is_empty() {
             return Err(Error::invalid("a multi-lock of no locks"));
@@ -307,11 +346,13 @@ impl<'a> MultiLockBuilder<'a> {
             let path = &twice[0].0.path;
             return Err(Error::invalid(format!("{path}: twice in one multi-lock")));
         }
-        Ok(MultiLock { locks: self.locks })
+        Ok(MultiLock {
+            locks: self.locks.into(),
+        })
     }
 }
 
-impl fmt::Debug for MultiLockBuilder<'_> {
+impl fmt::Debug for MultiLockBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let paths = self.locks.iter().map(|(place, _)| &place.path);
         f.debug_list().entries(paths).finish()
@@ -320,9 +361,9 @@ impl fmt::Debug for MultiLockBuilder<'_> {
 
 /// Guards, given back in the reverse order in which they were taken.
 #[derive(Default)]
-struct Held<'a>(Vec<Box<dyn Guard + 'a>>);
+struct Held(Vec<Box<dyn Guard>>);
 
-impl Held<'_> {
+impl Held {
     /// Gives all back; in the background if the caller may have no time left.
     fn give_up(mut self, bound: &Bound) {
         if bound.is_none() {
@@ -334,7 +375,7 @@ impl Held<'_> {
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for Held {
     fn drop(&mut self) {
         while let Some(guard) = self.0.pop() {
             log_release(guard.give_back());
@@ -346,35 +387,31 @@ impl Drop for Held<'_> {
 ///
 /// It belongs to its thread. Dropping never panics.
 #[must_use = "the locks are given back as soon as the guard is dropped"]
-pub struct MultiLockGuard<'a> {
-    held: Held<'a>,
-    loss: Arc<Announcement<LossReason>>,
+pub struct MultiLockGuard {
+    held: Held,
+    own: Arc<OwnHold>,
 }
 
-impl<'a> MultiLockGuard<'a> {
-    fn new(held: Held<'a>) -> Self {
-        let loss = Arc::new(Announcement::new());
-        for guard in &held.0 {
-            guard.tenure().tell_also(&loss);
-        }
-        Self { held, loss }
+impl MultiLockGuard {
+    fn new(held: Held) -> Self {
+        let tenures = held.0.iter().map(|guard| Arc::clone(guard.tenure()));
+        let own = OwnHold::of(tenures, false);
+        Self { held, own }
     }
 
     /// How sure this holder can be of its locks: the state of the least sure of them.
     #[must_use]
     pub fn state(&self) -> LockState {
-        let now = crate::sync::now();
-        let states = self.held.0.iter().map(|guard| {
-            if guard.session().is_forked() {
-                return LockState::Lost;
-            }
-            guard.tenure().state(now)
-        });
-        states.fold(LockState::Held, |least, state| match (least, state) {
-            (LockState::Lost, _) | (_, LockState::Lost) => LockState::Lost,
-            (LockState::Suspect, _) | (_, LockState::Suspect) => LockState::Suspect,
-            _ => LockState::Held,
-        })
+        if self.held.0.iter().any(|guard| guard.session().is_forked()) {
+            return LockState::Lost;
+        }
+        least_sure(self.own.tenures())
+    }
+
+    /// What other threads may know of this hold, as long as it lasts.
+    #[must_use]
+    pub fn view(&self) -> HoldView {
+        HoldView::of(&self.own)
     }
 
     /// Whether [`state`](Self::state) is [`LockState::Held`].
@@ -387,7 +424,7 @@ impl<'a> MultiLockGuard<'a> {
     /// [`MutexGuard::lost`](crate::MutexGuard::lost).
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
-        self.loss.told()
+        self.own.lost()
     }
 
     /// The fencing tokens, in the order of [`MultiLock::paths`].
@@ -405,6 +442,7 @@ impl<'a> MultiLockGuard<'a> {
     /// The first that went wrong; the others are given back all the same. See
     /// [`MutexGuard::unlock`](crate::MutexGuard::unlock).
     pub fn unlock(mut self) -> Result<()> {
+        self.own.release();
         let mut result = Ok(());
         while let Some(guard) = self.held.0.pop() {
             result = result.and(guard.give_back());
@@ -413,7 +451,14 @@ impl<'a> MultiLockGuard<'a> {
     }
 }
 
-impl fmt::Debug for MultiLockGuard<'_> {
+impl Drop for MultiLockGuard {
+    /// The locks themselves are given back by what is dropped next.
+    fn drop(&mut self) {
+        self.own.release();
+    }
+}
+
+impl fmt::Debug for MultiLockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let nodes: Vec<_> = self
             .held

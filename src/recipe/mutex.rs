@@ -8,9 +8,8 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::{GlobalQueue, WaitStrategy};
 use crate::local_queue::{LocalQueue, Policy};
-use crate::recipe::guard::{
-    Hold, guard_traits, holding_methods, revocation_method, unlock_methods,
-};
+use crate::recipe::guard::{guard_traits, holding_methods, revocation_method, unlock_methods};
+use crate::recipe::hold::Hold;
 use crate::recipe::node_data::NodeData;
 use crate::recipe::participant::Participant;
 use crate::session::Session;
@@ -52,11 +51,10 @@ use crate::znode::path::LockPath;
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct Mutex {
     queue: Arc<LocalQueue>,
     data: NodeData,
-    /// Keeps the session open.
-    _client: Client,
 }
 
 impl Mutex {
@@ -94,13 +92,15 @@ impl Mutex {
     /// [`is_closed`](Error::is_closed), [`is_forked`](Error::is_forked), or a refusal by the
     /// server. Nothing is left behind in ZooKeeper.
     #[inline]
-    pub fn lock(&self) -> Result<MutexGuard<'_>> {
+    pub fn lock(&self) -> Result<MutexGuard> {
         self.queue.acquire(&Bound::none(), || self.data.now())?;
         Ok(MutexGuard(Hold::new(&self.queue)))
     }
 
     /// Takes the lock if nobody holds it or waits for it, in this process or another. Writes
-    /// nothing to ZooKeeper if somebody does.
+    /// nothing to ZooKeeper if somebody does, with one exception: a lock whose one contender was
+    /// built to [linger](MutexBuilder::linger) may have nobody inside. To find out, this call queues
+    /// for up to 200 ms, in which an idle lock is given up.
     ///
     /// It waits for ZooKeeper's answers, but for nobody else: on a connection that went silent,
     /// for 2/3 of the session timeout at the most.
@@ -109,7 +109,7 @@ impl Mutex {
     /// As [`lock`](Self::lock); [`is_connection_loss`](Error::is_connection_loss) at once when
     /// there is no connection.
     #[inline]
-    pub fn try_lock(&self) -> Result<Option<MutexGuard<'_>>> {
+    pub fn try_lock(&self) -> Result<Option<MutexGuard>> {
         let held = self.queue.try_acquire(|| self.data.now())?;
         Ok(held.then(|| MutexGuard(Hold::new(&self.queue))))
     }
@@ -122,7 +122,7 @@ impl Mutex {
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
-    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<MutexGuard<'_>>> {
+    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<MutexGuard>> {
         self.attempt(Patience::during(timeout))
     }
 
@@ -131,11 +131,11 @@ impl Mutex {
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
-    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MutexGuard<'_>>> {
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MutexGuard>> {
         self.attempt(Patience::until(deadline))
     }
 
-    fn attempt(&self, patience: Patience) -> Result<Option<MutexGuard<'_>>> {
+    fn attempt(&self, patience: Patience) -> Result<Option<MutexGuard>> {
         patience.attempt(
             || self.try_lock(),
             |bound| {
@@ -151,7 +151,7 @@ impl Mutex {
     /// As [`lock`](Self::lock); also [`is_timeout`](Error::is_timeout),
     /// [`is_cancelled`](Error::is_cancelled), and [`is_invalid`](Error::is_invalid) for data
     /// that ZooKeeper would not take.
-    pub fn lock_with(&self, options: AcquireOptions) -> Result<MutexGuard<'_>> {
+    pub fn lock_with(&self, options: AcquireOptions) -> Result<MutexGuard> {
         let AcquireOptions { bound, data } = options;
         let data = self.data.or(self.queue.path(), data)?;
         self.queue.acquire(&bound, || data.now())?;
@@ -163,6 +163,12 @@ impl Mutex {
     #[must_use]
     pub fn is_held_by_current_thread(&self) -> bool {
         self.queue.is_owner()
+    }
+
+    /// Whether a thread of this process holds, by this lock object or a clone of it.
+    #[must_use]
+    pub fn is_held_in_this_process(&self) -> bool {
+        self.queue.is_held()
     }
 
     /// How many guards of this lock the calling thread has.
@@ -346,11 +352,11 @@ impl MutexBuilder<'_> {
             Grammar::mutex(self.dialect, self.name),
             Class::Exclusive,
             self.strategy,
+            !self.policy.linger.is_zero(),
         );
         Ok(Mutex {
-            queue: LocalQueue::new(queue, self.policy),
+            queue: LocalQueue::new(queue, self.policy, self.client.keep()),
             data,
-            _client: self.client.clone(),
         })
     }
 }
@@ -364,13 +370,13 @@ impl MutexBuilder<'_> {
 /// again, unless the session has ended by then; that is logged. [`unlock`](Self::unlock) says so.
 /// Guards of one thread may be dropped in any order: the last one releases.
 #[must_use = "the lock is given back as soon as the guard is dropped"]
-pub struct MutexGuard<'a>(Hold<'a, LocalQueue>);
+pub struct MutexGuard(Hold<LocalQueue>);
 
-impl MutexGuard<'_> {
+impl MutexGuard {
     holding_methods!();
     revocation_method!();
 
     unlock_methods!();
 }
 
-guard_traits!(MutexGuard<'_>, "MutexGuard");
+guard_traits!(MutexGuard, "MutexGuard");

@@ -8,9 +8,11 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::{GlobalQueue, WaitStrategy};
 use crate::local_queue::{LocalQueue, Policy, SharedQueue};
+use crate::recipe::downgrade_error::DowngradeError;
 use crate::recipe::guard::{
-    Hold, guard_traits, holding_methods, log_release, revocation_method, unlock_methods,
+    guard_traits, holding_methods, log_release, revocation_method, unlock_methods,
 };
+use crate::recipe::hold::Hold;
 use crate::recipe::node_data::NodeData;
 use crate::recipe::participant::Participant;
 use crate::session::Session;
@@ -51,17 +53,16 @@ use crate::znode::path::LockPath;
 ///     let _reading = catalogue.read()?; // together with other readers
 /// }
 /// let writing = catalogue.write()?; // alone
-/// let reading = writing.downgrade().map_err(|(_, error)| error)?; // nobody wrote in between
+/// let reading = writing.downgrade()?; // nobody wrote in between
 /// drop(reading);
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct RwLock {
     writers: Arc<LocalQueue>,
     readers: Arc<SharedQueue>,
     data: NodeData,
-    /// Keeps the session open.
-    _client: Client,
 }
 
 impl RwLock {
@@ -90,7 +91,7 @@ impl RwLock {
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
-    pub fn read(&self) -> Result<RwReadGuard<'_>> {
+    pub fn read(&self) -> Result<RwReadGuard> {
         self.read_within(&Bound::none(), &self.data)
     }
 
@@ -98,13 +99,15 @@ impl RwLock {
     ///
     /// # Errors
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
-    pub fn try_read(&self) -> Result<Option<RwReadGuard<'_>>> {
+    pub fn try_read(&self) -> Result<Option<RwReadGuard>> {
         if self.writes_only() {
             if self.session().connection() == 0 {
                 return Err(Error::connection_loss(self.session().target()));
             }
             return self.read().map(Some);
         }
+        // A write lock that is only kept would be in the way.
+        self.writers.end_idle()?;
         let held = self.readers.try_acquire(|| self.data.now())?;
         Ok(held.then(|| RwReadGuard(Hold::new(&self.readers))))
     }
@@ -113,7 +116,7 @@ impl RwLock {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn try_read_for(&self, timeout: Duration) -> Result<Option<RwReadGuard<'_>>> {
+    pub fn try_read_for(&self, timeout: Duration) -> Result<Option<RwReadGuard>> {
         self.attempt_to_read(Patience::during(timeout))
     }
 
@@ -121,11 +124,11 @@ impl RwLock {
     ///
     /// # Errors
     /// As [`read`](Self::read).
-    pub fn try_read_until(&self, deadline: Instant) -> Result<Option<RwReadGuard<'_>>> {
+    pub fn try_read_until(&self, deadline: Instant) -> Result<Option<RwReadGuard>> {
         self.attempt_to_read(Patience::until(deadline))
     }
 
-    fn attempt_to_read(&self, patience: Patience) -> Result<Option<RwReadGuard<'_>>> {
+    fn attempt_to_read(&self, patience: Patience) -> Result<Option<RwReadGuard>> {
         let wait = |bound: &Bound| self.read_within(bound, &self.data);
         patience.attempt(|| self.try_read(), wait)
     }
@@ -135,13 +138,13 @@ impl RwLock {
     ///
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
-    pub fn read_with(&self, options: AcquireOptions) -> Result<RwReadGuard<'_>> {
+    pub fn read_with(&self, options: AcquireOptions) -> Result<RwReadGuard> {
         let AcquireOptions { bound, data } = options;
         let data = self.data.or(self.writers.path(), data)?;
         self.read_within(&bound, &data)
     }
 
-    fn read_within(&self, bound: &Bound, data: &NodeData) -> Result<RwReadGuard<'_>> {
+    fn read_within(&self, bound: &Bound, data: &NodeData) -> Result<RwReadGuard> {
         if self.writes_only() {
             let writing = self.writers.tenure();
             self.readers.acquire_under(&writing, bound, &data.now())?;
@@ -161,7 +164,7 @@ impl RwLock {
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock), and
     /// [`is_would_deadlock`](Error::is_would_deadlock) if this thread reads.
-    pub fn write(&self) -> Result<RwWriteGuard<'_>> {
+    pub fn write(&self) -> Result<RwWriteGuard> {
         self.write_within(&Bound::none(), &self.data)
     }
 
@@ -171,17 +174,17 @@ impl RwLock {
     /// # Errors
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock), and
     /// [`is_would_deadlock`](Error::is_would_deadlock) if this thread reads.
-    pub fn try_write(&self) -> Result<Option<RwWriteGuard<'_>>> {
+    pub fn try_write(&self) -> Result<Option<RwWriteGuard>> {
         self.refuse_upgrade()?;
         let held = self.writers.try_acquire(|| self.data.now())?;
-        Ok(held.then(|| RwWriteGuard(Hold::new(&self.writers), self)))
+        Ok(held.then(|| RwWriteGuard(Hold::new(&self.writers), self.clone())))
     }
 
     /// As [`write`](Self::write), for `timeout` at the most; `None` when it is over.
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub fn try_write_for(&self, timeout: Duration) -> Result<Option<RwWriteGuard<'_>>> {
+    pub fn try_write_for(&self, timeout: Duration) -> Result<Option<RwWriteGuard>> {
         self.attempt_to_write(Patience::during(timeout))
     }
 
@@ -189,11 +192,11 @@ impl RwLock {
     ///
     /// # Errors
     /// As [`write`](Self::write).
-    pub fn try_write_until(&self, deadline: Instant) -> Result<Option<RwWriteGuard<'_>>> {
+    pub fn try_write_until(&self, deadline: Instant) -> Result<Option<RwWriteGuard>> {
         self.attempt_to_write(Patience::until(deadline))
     }
 
-    fn attempt_to_write(&self, patience: Patience) -> Result<Option<RwWriteGuard<'_>>> {
+    fn attempt_to_write(&self, patience: Patience) -> Result<Option<RwWriteGuard>> {
         let wait = |bound: &Bound| self.write_within(bound, &self.data);
         patience.attempt(|| self.try_write(), wait)
     }
@@ -203,16 +206,16 @@ impl RwLock {
     ///
     /// # Errors
     /// As [`write`](Self::write) and [`Mutex::lock_with`](crate::Mutex::lock_with).
-    pub fn write_with(&self, options: AcquireOptions) -> Result<RwWriteGuard<'_>> {
+    pub fn write_with(&self, options: AcquireOptions) -> Result<RwWriteGuard> {
         let AcquireOptions { bound, data } = options;
         let data = self.data.or(self.writers.path(), data)?;
         self.write_within(&bound, &data)
     }
 
-    fn write_within(&self, bound: &Bound, data: &NodeData) -> Result<RwWriteGuard<'_>> {
+    fn write_within(&self, bound: &Bound, data: &NodeData) -> Result<RwWriteGuard> {
         self.refuse_upgrade()?;
         self.writers.acquire(bound, || data.now())?;
-        Ok(RwWriteGuard(Hold::new(&self.writers), self))
+        Ok(RwWriteGuard(Hold::new(&self.writers), self.clone()))
     }
 
     fn refuse_upgrade(&self) -> Result<()> {
@@ -236,6 +239,12 @@ impl RwLock {
     #[must_use]
     pub fn write_hold_count(&self) -> u32 {
         self.writers.depth()
+    }
+
+    /// Whether a thread of this process reads, or writes, by this lock object or a clone of it.
+    #[must_use]
+    pub fn is_held_in_this_process(&self) -> bool {
+        self.writers.is_held() || self.readers.is_held()
     }
 
     /// Whether the calling thread holds the write lock. Looks at this object only.
@@ -360,6 +369,21 @@ impl RwLockBuilder<'_> {
         self
     }
 
+    /// How long the write lock is kept when nobody of this process wants it; see
+    /// [`MutexBuilder::linger`](crate::MutexBuilder::linger). Defaults to zero: not at all. A
+    /// reader, also one of this process, ends it.
+    pub fn linger(mut self, linger: Duration) -> Self {
+        self.policy.linger = linger;
+        self
+    }
+
+    /// How much longer the write lock changes hands inside this process once somebody waits; see
+    /// [`MutexBuilder::max_tenure`](crate::MutexBuilder::max_tenure).
+    pub fn max_tenure(mut self, most: Duration) -> Self {
+        self.policy.max_tenure = Some(most);
+        self
+    }
+
     /// How many times more the write lock changes hands inside this process once somebody waits;
     /// see [`MutexBuilder::max_handoffs`](crate::MutexBuilder::max_handoffs).
     pub fn max_handoffs(mut self, most: u32) -> Self {
@@ -400,14 +424,14 @@ impl RwLockBuilder<'_> {
                 grammar.clone(),
                 class,
                 self.strategy,
+                class == Class::Write && !self.policy.linger.is_zero(),
             )
         };
         let revocable = self.policy.revocable;
         Ok(RwLock {
-            readers: SharedQueue::new(queue(Class::Read), revocable),
-            writers: LocalQueue::new(queue(Class::Write), self.policy),
+            readers: SharedQueue::new(queue(Class::Read), revocable, self.client.keep()),
+            writers: LocalQueue::new(queue(Class::Write), self.policy, self.client.keep()),
             data,
-            _client: self.client.clone(),
         })
     }
 }
@@ -417,25 +441,25 @@ impl RwLockBuilder<'_> {
 /// It belongs to its thread. Dropping never panics, and blocks for 2/3 of the session timeout at
 /// the most; see [`MutexGuard`](crate::MutexGuard).
 #[must_use = "the lock is given back as soon as the guard is dropped"]
-pub struct RwReadGuard<'a>(Hold<'a, SharedQueue>);
+pub struct RwReadGuard(Hold<SharedQueue>);
 
-impl RwReadGuard<'_> {
+impl RwReadGuard {
     holding_methods!();
     revocation_method!();
 
     unlock_methods!();
 }
 
-guard_traits!(RwReadGuard<'_>, "RwReadGuard");
+guard_traits!(RwReadGuard, "RwReadGuard");
 
 /// Writes under a [`RwLock`]; dropping it gives the write lock back.
 ///
 /// It belongs to its thread. Dropping never panics, and blocks for 2/3 of the session timeout at
 /// the most; see [`MutexGuard`](crate::MutexGuard).
 #[must_use = "the lock is given back as soon as the guard is dropped"]
-pub struct RwWriteGuard<'a>(Hold<'a, LocalQueue>, &'a RwLock);
+pub struct RwWriteGuard(Hold<LocalQueue>, RwLock);
 
-impl<'a> RwWriteGuard<'a> {
+impl RwWriteGuard {
     holding_methods!();
     revocation_method!();
 
@@ -448,17 +472,17 @@ impl<'a> RwWriteGuard<'a> {
     /// The guard comes back, with an error as of [`RwLock::read`], or one that says that the write
     /// lock was lost, or that the folder's sequence numbers are almost used up (at 2,000,000,000
     /// contenders), where no reader can keep a writer's place.
-    pub fn downgrade(self) -> std::result::Result<RwReadGuard<'a>, (Self, Error)> {
+    pub fn downgrade(self) -> std::result::Result<RwReadGuard, DowngradeError> {
         match self.1.read() {
             Ok(reading) => {
                 log_release(self.unlock());
                 Ok(reading)
             }
-            Err(error) => Err((self, error)),
+            Err(error) => Err(DowngradeError::new(self, error)),
         }
     }
 
     unlock_methods!();
 }
 
-guard_traits!(RwWriteGuard<'_>, "RwWriteGuard");
+guard_traits!(RwWriteGuard, "RwWriteGuard");

@@ -11,6 +11,7 @@ use crate::recipe::guard::{guard_traits, holding_methods};
 use crate::recipe::leasing::{Lease, Leasing, Settings};
 use crate::recipe::participant::Participant;
 use crate::recipe::shared_count::SharedCount;
+use crate::session::Session;
 use crate::wait::bound::{AcquireOptions, Patience};
 use crate::znode::names::Dialect;
 use crate::znode::path::LockPath;
@@ -195,6 +196,10 @@ impl Semaphore {
     pub fn path(&self) -> &str {
         self.leasing.path()
     }
+
+    pub(crate) fn session(&self) -> &Session {
+        self.leasing.session()
+    }
 }
 
 fn at_least_one(count: u32) -> Result<usize> {
@@ -306,6 +311,11 @@ pub struct Permit(Lease);
 
 impl Permit {
     holding_methods!();
+
+    /// As dropping it, but in the background.
+    pub(crate) fn abandon(self) {
+        self.0.abandon();
+    }
 
     /// How many permits this is.
     #[must_use]

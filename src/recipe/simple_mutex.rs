@@ -8,9 +8,8 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::SingleNode;
 use crate::local_queue::{LocalQueue, Policy};
-use crate::recipe::guard::{
-    Hold, guard_traits, holding_methods, revocation_method, unlock_methods,
-};
+use crate::recipe::guard::{guard_traits, holding_methods, revocation_method, unlock_methods};
+use crate::recipe::hold::Hold;
 use crate::recipe::node_data::NodeData;
 use crate::recipe::participant::Participant;
 use crate::session::Session;
@@ -41,11 +40,10 @@ use crate::znode::path::LockPath;
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct SimpleMutex {
     queue: Arc<LocalQueue>,
     data: NodeData,
-    /// Keeps the session open.
-    _client: Client,
 }
 
 impl SimpleMutex {
@@ -71,7 +69,7 @@ impl SimpleMutex {
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
-    pub fn lock(&self) -> Result<SimpleMutexGuard<'_>> {
+    pub fn lock(&self) -> Result<SimpleMutexGuard> {
         self.queue.acquire(&Bound::none(), || self.data.now())?;
         Ok(SimpleMutexGuard(Hold::new(&self.queue)))
     }
@@ -80,7 +78,7 @@ impl SimpleMutex {
     ///
     /// # Errors
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
-    pub fn try_lock(&self) -> Result<Option<SimpleMutexGuard<'_>>> {
+    pub fn try_lock(&self) -> Result<Option<SimpleMutexGuard>> {
         let held = self.queue.try_acquire(|| self.data.now())?;
         Ok(held.then(|| SimpleMutexGuard(Hold::new(&self.queue))))
     }
@@ -89,7 +87,7 @@ impl SimpleMutex {
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
-    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<SimpleMutexGuard<'_>>> {
+    pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<SimpleMutexGuard>> {
         self.attempt(Patience::during(timeout))
     }
 
@@ -97,11 +95,11 @@ impl SimpleMutex {
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
-    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<SimpleMutexGuard<'_>>> {
+    pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<SimpleMutexGuard>> {
         self.attempt(Patience::until(deadline))
     }
 
-    fn attempt(&self, patience: Patience) -> Result<Option<SimpleMutexGuard<'_>>> {
+    fn attempt(&self, patience: Patience) -> Result<Option<SimpleMutexGuard>> {
         patience.attempt(
             || self.try_lock(),
             |bound| {
@@ -116,7 +114,7 @@ impl SimpleMutex {
     ///
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
-    pub fn lock_with(&self, options: AcquireOptions) -> Result<SimpleMutexGuard<'_>> {
+    pub fn lock_with(&self, options: AcquireOptions) -> Result<SimpleMutexGuard> {
         let AcquireOptions { bound, data } = options;
         let data = self.data.or(self.queue.path(), data)?;
         self.queue.acquire(&bound, || data.now())?;
@@ -127,6 +125,12 @@ impl SimpleMutex {
     #[must_use]
     pub fn is_held_by_current_thread(&self) -> bool {
         self.queue.is_owner()
+    }
+
+    /// Whether a thread of this process holds, by this lock object or a clone of it.
+    #[must_use]
+    pub fn is_held_in_this_process(&self) -> bool {
+        self.queue.is_held()
     }
 
     /// How many guards of this lock the calling thread has.
@@ -221,9 +225,8 @@ impl SimpleMutexBuilder<'_> {
             ..Policy::default()
         };
         Ok(SimpleMutex {
-            queue: LocalQueue::new(node, policy),
+            queue: LocalQueue::new(node, policy, self.client.keep()),
             data,
-            _client: self.client.clone(),
         })
     }
 }
@@ -233,13 +236,13 @@ impl SimpleMutexBuilder<'_> {
 /// It belongs to its thread. Dropping never panics, and blocks for 2/3 of the session timeout at
 /// the most; see [`MutexGuard`](crate::MutexGuard).
 #[must_use = "the lock is given back as soon as the guard is dropped"]
-pub struct SimpleMutexGuard<'a>(Hold<'a, LocalQueue>);
+pub struct SimpleMutexGuard(Hold<LocalQueue>);
 
-impl SimpleMutexGuard<'_> {
+impl SimpleMutexGuard {
     holding_methods!();
     revocation_method!();
 
     unlock_methods!();
 }
 
-guard_traits!(SimpleMutexGuard<'_>, "SimpleMutexGuard");
+guard_traits!(SimpleMutexGuard, "SimpleMutexGuard");

@@ -39,7 +39,7 @@ impl CallError {
         match self {
             Self::NotSent(NoContact::Disconnected) | Self::Unknown => Ok(()),
             Self::NotSent(why) => Err(why.into_error(target)),
-            Self::Left(error) => Err(error),
+            Self::Left(error) => Err(error.context(path)),
             Self::Refused(error) => Err(error.at(path)),
         }
     }

@@ -14,6 +14,8 @@ pub enum LossReason {
     Removed,
     /// The client was closed while the lock was held.
     Closed,
+    /// Nothing was lost: the guard was given back. Only its [views](crate::HoldView) say so.
+    Released,
 }
 
 impl fmt::Display for LossReason {
@@ -22,6 +24,7 @@ impl fmt::Display for LossReason {
             Self::Session => "the session was lost",
             Self::Removed => "our node was removed by somebody else",
             Self::Closed => "the client was closed",
+            Self::Released => "the lock was given back",
         })
     }
 }

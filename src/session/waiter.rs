@@ -19,6 +19,8 @@ pub(crate) struct Waiter<'a> {
     bound: &'a Bound,
     signal: Arc<Signal>,
     key: u64,
+    /// Looked at whenever this waiter is woken: an error ends the wait.
+    condition: Option<&'a dyn Fn() -> Result<()>>,
     _cancel: Option<Attachment>,
 }
 
@@ -33,7 +35,15 @@ impl<'a> Waiter<'a> {
             _cancel: cancel.map(|token| CancelToken::attach(token, &signal)),
             signal,
             key,
+            condition: None,
         }
+    }
+
+    /// Waits only as long as `condition` does not fail. It must change with a change of the
+    /// connection, which is what wakes this waiter.
+    pub(crate) fn only_while(mut self, condition: &'a dyn Fn() -> Result<()>) -> Self {
+        self.condition = Some(condition);
+        self
     }
 
     pub(crate) fn session(&self) -> &'a Arc<Session> {
@@ -62,6 +72,9 @@ impl<'a> Waiter<'a> {
     pub(crate) fn contact(&self, after: u64) -> Result<Contact<'_>> {
         loop {
             self.bound.check()?;
+            if let Some(condition) = self.condition {
+                condition()?;
+            }
             let give_up = match self.session.open_connection() {
                 Ok(connection) if connection.number > after => return Ok(self.pin(connection)),
                 Ok(_) => None,
@@ -88,7 +101,9 @@ impl<'a> Waiter<'a> {
     ) -> Result<T> {
         let mut failed_on = 0;
         loop {
-            let contact = self.contact(failed_on)?;
+            let contact = self
+                .contact(failed_on)
+                .map_err(|error| error.context(path))?;
             match step(&contact) {
                 Ok(Some(result)) => return Ok(result),
                 Ok(None) => {}

@@ -209,18 +209,20 @@ impl Watches {
         to_take_off.then_some(connection)
     }
 
-    /// The removal was answered, or died with its connection.
-    fn taken_off(&self, path: &str, kind: WatchKind, connection: u64) {
+    /// The removal was answered, or died with its connection. Returns whether another is to be
+    /// sent, which is decided under the same lock: an event in between would find a watch that
+    /// nobody looks at.
+    fn taken_off(&self, path: &str, kind: WatchKind, connection: u64) -> bool {
         let mut watched = self.watched.lock();
         let key = (kind, path.into());
         let Some(entry) = watched.get_mut(&key) else {
-            return;
+            return false;
         };
         let OnServer::Removing { left_meanwhile } = entry.on_server else {
-            return;
+            return false;
         };
         if entry.connection != connection {
-            return;
+            return false;
         }
         // If the read came after the removal, it left a watch that is there; if not, taking it
         // off once more finds none.
@@ -230,6 +232,7 @@ impl Watches {
             OnServer::Nothing
         };
         let to_tell = entry.notices.clone();
+        let again = entry.begin_removal(connection);
         if entry.is_done() {
             watched.remove(&key);
         }
@@ -237,6 +240,7 @@ impl Watches {
         for notice in to_tell {
             notice.removed();
         }
+        again
     }
 
     /// An event came for `path`; it is the one with this number.
@@ -365,14 +369,7 @@ struct Removal {
 impl Removal {
     fn done(&self) {
         let watches = &self.session.watches;
-        watches.taken_off(&self.path, self.kind, self.connection);
-        // A read that was answered meanwhile left one that nobody looks at any more.
-        let again = {
-            let mut watched = watches.watched.lock();
-            let entry = watched.get_mut(&(self.kind, self.path.as_str().into()));
-            entry.is_some_and(|entry| entry.begin_removal(self.connection))
-        };
-        if again {
+        if watches.taken_off(&self.path, self.kind, self.connection) {
             self.session
                 .take_off(&self.path, self.kind, self.connection);
         }

@@ -7,8 +7,6 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Instant;
 
-use crossbeam_channel::Receiver;
-
 use self::own_nodes::OwnNodes;
 pub(crate) use self::own_nodes::{OnRevoke, REVOKE};
 use crate::error::{Error, Result};
@@ -17,8 +15,8 @@ use crate::session::backend::Created;
 use crate::session::{
     CallError, Contact, EpochBound, LossReason, PATROL_AFTER, Session, Step, Watch,
 };
+use crate::sync;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use crate::sync::{self, Mutex};
 use crate::wait::announcement::Announcement;
 use crate::znode::fencing::FencingToken;
 use crate::znode::node::NodeStat;
@@ -49,8 +47,6 @@ pub(crate) struct Tenure {
     proven_on: AtomicU64,
     lost: AtomicBool,
     loss: Announcement<LossReason>,
-    /// Those who hold several tenures as one, and hear of the loss of any.
-    unions: Mutex<Vec<Weak<Announcement<LossReason>>>>,
     own_nodes: OwnNodes,
     token: OnceLock<FencingToken>,
     /// The transaction that made our one node, where others make nodes of the same name.
@@ -95,7 +91,6 @@ impl Tenure {
             proven_on: AtomicU64::new(contact.number()),
             lost: AtomicBool::new(false),
             loss: Announcement::new(),
-            unions: Mutex::new(Vec::new()),
             own_nodes: OwnNodes::default(),
             token: new.token.map(OnceLock::from).unwrap_or_default(),
             made: new.made,
@@ -167,11 +162,6 @@ impl Tenure {
             return;
         }
         self.loss.tell(reason);
-        for union in self.unions.lock().drain(..) {
-            if let Some(union) = union.upgrade() {
-                union.tell(reason);
-            }
-        }
     }
 
     /// No other thread of this process may take over: a reader has come to stand in the place that
@@ -185,21 +175,9 @@ impl Tenure {
         self.last_turn.load(Ordering::Acquire) || self.is_asked_back()
     }
 
-    pub(crate) fn told(&self) -> &Receiver<LossReason> {
-        self.loss.told()
-    }
-
-    /// Has the loss told to `union`, too.
-    pub(crate) fn tell_also(&self, union: &Arc<Announcement<LossReason>>) {
-        let mut unions = self.unions.lock();
-        // A tenure that is kept for long is part of many, one after the other.
-        unions.retain(|union| union.strong_count() > 0);
-        unions.push(Arc::downgrade(union));
-        drop(unions);
-        // `lose` tells first and then empties the list, so one of the two finds the other.
-        if let Some(reason) = self.loss.said() {
-            union.tell(reason);
-        }
+    /// What tells of the loss.
+    pub(crate) fn loss_news(&self) -> &Announcement<LossReason> {
+        &self.loss
     }
 
     /// The transaction that made our node, where its name does not tell it from others.

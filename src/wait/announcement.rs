@@ -1,50 +1,90 @@
 //! One piece of news for many ears: told once, heard at any time after.
 
+use std::sync::{Arc, Weak};
+
 use crossbeam_channel::{Receiver, Sender};
 
 use crate::sync::Mutex;
 
-/// A channel that delivers one value, to one receiver, and is disconnected from then on: a
-/// `select!` over it is ready for good.
+/// Something that is said once. Whoever listens has a channel of its own, which delivers it and is
+/// disconnected from then on: a `select!` over it is ready for good.
 pub(crate) struct Announcement<T> {
     state: Mutex<State<T>>,
-    told: Receiver<T>,
 }
 
-enum State<T> {
-    Silent(Sender<T>),
-    Told(T),
+struct State<T> {
+    said: Option<T>,
+    ears: Vec<Ear<T>>,
+}
+
+enum Ear<T> {
+    Channel(Sender<T>),
+    Other(Weak<Announcement<T>>),
 }
 
 impl<T: Copy> Announcement<T> {
     pub(crate) fn new() -> Self {
-        let (tell, told) = crossbeam_channel::bounded(1);
         Self {
-            state: Mutex::new(State::Silent(tell)),
-            told,
+            state: Mutex::new(State {
+                said: None,
+                ears: Vec::new(),
+            }),
         }
     }
 
     /// The first one is told; others come too late.
     pub(crate) fn tell(&self, news: T) {
-        let mut state = self.state.lock();
-        if let State::Silent(tell) = &*state {
-            // The channel has room for one, and this is the one.
-            let _ = tell.try_send(news);
-            *state = State::Told(news);
+        let ears = {
+            let mut state = self.state.lock();
+            if state.said.is_some() {
+                return;
+            }
+            state.said = Some(news);
+            std::mem::take(&mut state.ears)
+        };
+        for ear in ears {
+            match ear {
+                // The channel has room for one, and this is the one.
+                Ear::Channel(tell) => drop(tell.try_send(news)),
+                Ear::Other(other) => {
+                    if let Some(other) = other.upgrade() {
+                        other.tell(news);
+                    }
+                }
+            }
         }
     }
 
-    /// What was told; takes nothing from the receiver.
+    /// What was told.
     pub(crate) fn said(&self) -> Option<T> {
-        match *self.state.lock() {
-            State::Silent(_) => None,
-            State::Told(news) => Some(news),
-        }
+        self.state.lock().said
     }
 
-    pub(crate) fn told(&self) -> &Receiver<T> {
-        &self.told
+    /// A channel of one listener's own.
+    pub(crate) fn listen(&self) -> Receiver<T> {
+        let (tell, told) = crossbeam_channel::bounded(1);
+        let mut state = self.state.lock();
+        match state.said {
+            Some(news) => drop(tell.try_send(news)),
+            None => state.ears.push(Ear::Channel(tell)),
+        }
+        told
+    }
+
+    /// Has the news told to `other`, too, as long as that is there.
+    pub(crate) fn pass_on_to(&self, other: &Arc<Self>) {
+        let mut state = self.state.lock();
+        let Some(news) = state.said else {
+            // What is announced late has had many listeners, one after the other.
+            state.ears.retain(|ear| match ear {
+                Ear::Channel(_) => true,
+                Ear::Other(other) => other.strong_count() > 0,
+            });
+            state.ears.push(Ear::Other(Arc::downgrade(other)));
+            return;
+        };
+        drop(state);
+        other.tell(news);
     }
 }
 
@@ -53,14 +93,39 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tells_once_and_is_ready_for_good() {
+    fn tells_each_listener_once_and_is_ready_for_good() {
         let news = Announcement::new();
-        assert!(news.told().try_recv().is_err_and(|error| error.is_empty()));
+        let (early, second) = (news.listen(), news.listen());
+        assert!(early.try_recv().is_err_and(|error| error.is_empty()));
         news.tell(1);
         news.tell(2);
+        let late = news.listen();
+        for ear in [early, second, late] {
+            assert_eq!(ear.recv(), Ok(1));
+            assert!(ear.recv().is_err());
+        }
         assert_eq!(news.said(), Some(1));
-        assert_eq!(news.told().recv(), Ok(1));
-        assert!(news.told().recv().is_err());
-        assert_eq!(news.said(), Some(1));
+    }
+
+    #[test]
+    fn passes_on_what_was_and_what_will_be_said() {
+        let (news, early, late) = (
+            Announcement::new(),
+            Arc::new(Announcement::new()),
+            Arc::new(Announcement::new()),
+        );
+        news.pass_on_to(&early);
+        news.tell(7);
+        news.pass_on_to(&late);
+        assert_eq!((early.said(), late.said()), (Some(7), Some(7)));
+    }
+
+    #[test]
+    fn keeps_nothing_of_those_who_have_gone() {
+        let news = Announcement::<u8>::new();
+        for _ in 0..100 {
+            news.pass_on_to(&Arc::new(Announcement::new()));
+        }
+        assert!(news.state.lock().ears.len() <= 1);
     }
 }

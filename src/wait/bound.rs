@@ -23,7 +23,7 @@ use crate::wait::position::{QueuePosition, Reporter};
 ///     .data("nightly report");
 /// # let _ = options;
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct AcquireOptions {
     pub(crate) bound: Bound,
     pub(crate) data: Option<Vec<u8>>,
@@ -39,7 +39,7 @@ impl AcquireOptions {
     /// The options of a call that is part of another.
     pub(crate) fn bounded(bound: &Bound) -> Self {
         Self {
-            bound: bound.clone(),
+            bound: bound.renewed(),
             data: None,
         }
     }
@@ -103,6 +103,16 @@ impl AcquireOptions {
     }
 }
 
+impl Clone for AcquireOptions {
+    /// What was last reported is each acquire's own.
+    fn clone(&self) -> Self {
+        Self {
+            bound: self.bound.renewed(),
+            data: self.data.clone(),
+        }
+    }
+}
+
 /// How long a timed call waits: not at all, or until a deadline.
 pub(crate) struct Patience(Option<Bound>);
 
@@ -156,6 +166,17 @@ impl Bound {
         Self {
             deadline,
             ..Self::default()
+        }
+    }
+
+    /// The same bound for another acquire, whose positions are reported from the start.
+    fn renewed(&self) -> Self {
+        Self {
+            reporter: self
+                .reporter
+                .as_ref()
+                .map(|reporter| Arc::new(reporter.renewed())),
+            ..self.clone()
         }
     }
 

@@ -59,6 +59,11 @@ impl Reporter {
         }
     }
 
+    /// For another acquire: nothing was reported of it yet.
+    pub(crate) fn renewed(&self) -> Self {
+        Self::new(self.to.clone())
+    }
+
     pub(crate) fn report(&self, threads: usize, contenders: usize) {
         let position = QueuePosition {
             threads,

@@ -49,8 +49,29 @@ pub(crate) struct Contender<'a> {
     pub(crate) class: Class,
     pub(crate) sequence: Sequence,
     /// `None` for a node without protection.
-    #[allow(dead_code, reason = "tests look at what was read")]
     pub(crate) guid: Option<Uuid>,
+}
+
+/// The version of a GUID whose node may be kept with nobody inside.
+const MAY_LINGER: usize = 8;
+
+/// A GUID that nobody else has. Its version says to all who read the name whether the node may be
+/// kept when nobody is inside: then it gives way to whoever queues behind it.
+pub(crate) fn fresh_guid(may_linger: bool) -> Uuid {
+    let guid = Uuid::new_v4();
+    if may_linger {
+        uuid::Builder::from_custom_bytes(guid.into_bytes()).into_uuid()
+    } else {
+        guid
+    }
+}
+
+impl Contender<'_> {
+    /// Whether it may be kept with nobody inside.
+    pub(crate) fn may_linger(&self) -> bool {
+        self.guid
+            .is_some_and(|guid| guid.get_version_num() == MAY_LINGER)
+    }
 }
 
 /// What stands before a contender's label.

@@ -104,7 +104,7 @@ fn ours_are_theirs_by_label_and_number() {
     let writing = lock.write().expect("free");
     assert_eq!(shape(), ["<32 hex>-W-0000000000"]);
     queue(&mut raw, path, "[a]-W-");
-    let reading = writing.downgrade().map_err(|(_, error)| error);
+    let reading = writing.downgrade();
     let reading = reading.expect("it writes");
     assert_eq!(shape(), ["<32 hex>-R-0000000000", "[a]-W-0000000001"]);
     let participants = lock.participants().expect("answers");

@@ -7,6 +7,7 @@ mod barriers;
 mod connecting;
 mod curator;
 mod ground;
+mod guards;
 mod history;
 mod home_grown;
 mod kazoo;

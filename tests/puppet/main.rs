@@ -28,7 +28,7 @@ fn main() {
         .connect()
         .expect("the server of the test");
     let lock = Mutex::new(&client, path).expect("a good path");
-    let mut guards: Vec<MutexGuard<'_>> = Vec::new();
+    let mut guards: Vec<MutexGuard> = Vec::new();
     answer("ready");
     for line in std::io::stdin().lock().lines() {
         let line = line.expect("text");
@@ -157,7 +157,7 @@ fn run_recipe(
                     let guard = lock.write().expect("its turn");
                     section("alone", guard.fencing_token());
                     if number % 2 > 0 {
-                        let reading = guard.downgrade().map_err(|(_, error)| error);
+                        let reading = guard.downgrade();
                         section("shared", reading.expect("held").fencing_token());
                     }
                 }
@@ -180,7 +180,7 @@ fn run_recipe(
 }
 
 /// Uses what was inherited in a forked child, and says there what came of it.
-fn fork<'a>(client: &Client, lock: &'a Mutex, guards: &mut Vec<MutexGuard<'a>>) {
+fn fork(client: &Client, lock: &Mutex, guards: &mut Vec<MutexGuard>) {
     let fork = fork::fork().expect("a child");
     if fork == fork::Fork::Child {
         let refused =

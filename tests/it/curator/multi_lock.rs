@@ -28,7 +28,7 @@ impl Parts {
         }
     }
 
-    fn all(&self) -> MultiLock<'_> {
+    fn all(&self) -> MultiLock {
         MultiLock::builder()
             .with(&self.mutex)
             .with(&self.semaphore)

@@ -175,7 +175,7 @@ fn a_downgrade_of_ours_keeps_curators_waiting_writer_out_and_lets_readers_in() {
     wait_for_children(server(), path, 2);
     curator.command("acquire l.write");
     wait_for_children(server(), path, 3);
-    let reading = writing.downgrade().map_err(|(_, error)| error);
+    let reading = writing.downgrade();
     let reading = reading.expect("it writes");
     reader.done();
     reader.tell("release l.read");
@@ -235,7 +235,7 @@ fn downgrade(lock: &RwLock, history: &History) {
         let writing = lock.try_write_for(SOON).expect("answers");
         let writing = writing.expect("its turn");
         history.record(SECTION, "alone");
-        let reading = writing.downgrade().map_err(|(_, error)| error);
+        let reading = writing.downgrade();
         let _reading = reading.expect("it writes");
         history.record(SECTION, "shared");
     }

@@ -239,7 +239,7 @@ fn no_writer_of_kazoos_gets_in_between_a_writer_and_the_reader_it_becomes() {
     let writing = lock.write().expect("free");
     tell(&mut kazoo, "begin w");
     wait_until_kazoo_watches(writing.path(), &client);
-    let reading = writing.downgrade().map_err(|(_, error)| error);
+    let reading = writing.downgrade();
     let reading = reading.expect("it writes");
     wait_until_kazoo_watches(reading.path(), &client);
     assert_eq!(kazoo.say("begun? w"), "no");

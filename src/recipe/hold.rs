@@ -1,0 +1,244 @@
+//! One hold: what a guard has for itself, apart from the tenure that it shares with others.
+
+use std::cell::OnceCell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::{Arc, OnceLock};
+
+use crossbeam_channel::Receiver;
+
+use super::guard::log_release;
+use super::view::HoldView;
+use crate::error::Result;
+use crate::local_queue::{LocalQueue, SharedQueue};
+use crate::session::{LossReason, Session};
+use crate::sync::now;
+use crate::tenure::{LockState, Tenure};
+use crate::wait::announcement::Announcement;
+
+/// What one guard, and the views of it, know of what it holds. It is made when it is first asked
+/// for, to keep the fast paths free of it.
+pub(crate) struct OwnHold {
+    /// Never empty; several for a multi-lock.
+    tenures: Box<[Arc<Tenure>]>,
+    /// What is held excludes others, so its token orders it among all holders.
+    is_exclusive: bool,
+    /// That it was lost: for the guard, to whom its own release is no loss.
+    loss: Arc<Announcement<LossReason>>,
+    /// That it was lost or given back: for the views.
+    end: Arc<Announcement<LossReason>>,
+    lost: OnceLock<Receiver<LossReason>>,
+    revocation: OnceLock<Receiver<()>>,
+}
+
+impl OwnHold {
+    pub(crate) fn of(
+        tenures: impl IntoIterator<Item = Arc<Tenure>>,
+        is_exclusive: bool,
+    ) -> Arc<Self> {
+        let own = Arc::new(Self {
+            tenures: tenures.into_iter().collect(),
+            is_exclusive,
+            loss: Arc::new(Announcement::new()),
+            end: Arc::new(Announcement::new()),
+            lost: OnceLock::new(),
+            revocation: OnceLock::new(),
+        });
+        for tenure in &own.tenures {
+            tenure.loss_news().pass_on_to(&own.loss);
+        }
+        own.loss.pass_on_to(&own.end);
+        own
+    }
+
+    pub(crate) fn tenures(&self) -> &[Arc<Tenure>] {
+        &self.tenures
+    }
+
+    /// The one tenure whose token orders this hold among all.
+    pub(crate) fn tenure_of_token(&self) -> Option<&Arc<Tenure>> {
+        match &*self.tenures {
+            [tenure] if self.is_exclusive => Some(tenure),
+            _ => None,
+        }
+    }
+
+    /// The state of the least sure of the tenures; `Lost` after the release.
+    pub(crate) fn state(&self) -> LockState {
+        if self.end.said().is_some() || self.session().is_forked() {
+            return LockState::Lost;
+        }
+        least_sure(&self.tenures)
+    }
+
+    fn session(&self) -> &Session {
+        self.tenures[0].session()
+    }
+
+    /// The guard's own channel.
+    pub(crate) fn lost(&self) -> &Receiver<LossReason> {
+        self.lost.get_or_init(|| self.loss.listen())
+    }
+
+    /// A channel of a view's.
+    pub(crate) fn listen(&self) -> Receiver<LossReason> {
+        self.end.listen()
+    }
+
+    /// The guard's own channel that tells that somebody asks for the lock.
+    pub(crate) fn revocation(&self) -> &Receiver<()> {
+        self.revocation.get_or_init(|| {
+            let asked = self.tenures.iter().find_map(|tenure| tenure.asked_back());
+            asked.map_or_else(crossbeam_channel::never, Announcement::listen)
+        })
+    }
+
+    /// The guard is about to be given back: before anybody else can hold, its views say so.
+    pub(crate) fn release(&self) {
+        self.end.tell(LossReason::Released);
+    }
+}
+
+pub(crate) fn least_sure(tenures: &[Arc<Tenure>]) -> LockState {
+    let now = now();
+    let states = tenures.iter().map(|tenure| tenure.state(now));
+    states.fold(LockState::Held, |least, state| match (least, state) {
+        (LockState::Lost, _) | (_, LockState::Lost) => LockState::Lost,
+        (LockState::Suspect, _) | (_, LockState::Suspect) => LockState::Suspect,
+        _ => LockState::Held,
+    })
+}
+
+/// A queue of this process' threads in which a thread holds.
+pub(crate) trait Turns {
+    /// Who holds excludes all others.
+    const IS_EXCLUSIVE: bool;
+
+    /// The tenure in which the calling thread holds.
+    fn tenure(&self) -> Arc<Tenure>;
+    fn session(&self) -> &Arc<Session>;
+    fn release(&self) -> Result<()>;
+    fn release_aside(&self);
+}
+
+macro_rules! turns {
+    ($($queue:ty, $is_exclusive:literal;)*) => {$(
+        impl Turns for $queue {
+            const IS_EXCLUSIVE: bool = $is_exclusive;
+
+            fn tenure(&self) -> Arc<Tenure> {
+                self.tenure()
+            }
+            fn session(&self) -> &Arc<Session> {
+                self.session()
+            }
+            #[inline]
+            fn release(&self) -> Result<()> {
+                self.release()
+            }
+            fn release_aside(&self) {
+                self.release_aside();
+            }
+        }
+    )*};
+}
+
+turns! {
+    LocalQueue, true;
+    SharedQueue, false;
+}
+
+/// One hold of the calling thread, given back when this is dropped. It keeps alive what it stands
+/// on, and lets go of that after it has been given back.
+pub(crate) struct Hold<Q: Turns> {
+    /// Empty once given back.
+    queue: Option<Arc<Q>>,
+    /// Looked up when it is first asked for, to keep the fast paths free of it.
+    tenure: OnceCell<Arc<Tenure>>,
+    own: OnceCell<Arc<OwnHold>>,
+    /// Not `Send`.
+    _of_this_thread: PhantomData<*const ()>,
+}
+
+impl<Q: Turns> Hold<Q> {
+    /// For a thread that has just acquired.
+    #[inline]
+    pub(crate) fn new(queue: &Arc<Q>) -> Self {
+        Self {
+            queue: Some(Arc::clone(queue)),
+            tenure: OnceCell::new(),
+            own: OnceCell::new(),
+            _of_this_thread: PhantomData,
+        }
+    }
+
+    fn queue(&self) -> &Q {
+        self.queue.as_ref().expect("not given back yet")
+    }
+
+    pub(crate) fn tenure(&self) -> &Arc<Tenure> {
+        self.tenure.get_or_init(|| self.queue().tenure())
+    }
+
+    pub(crate) fn own(&self) -> &Arc<OwnHold> {
+        self.own
+            .get_or_init(|| OwnHold::of([Arc::clone(self.tenure())], Q::IS_EXCLUSIVE))
+    }
+
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        self.queue().session()
+    }
+
+    /// As dropping it, but says whether that went well.
+    pub(crate) fn unlock(mut self) -> Result<()> {
+        self.let_go().map_or(Ok(()), |queue| queue.release())
+    }
+
+    /// As dropping it, but in the background.
+    pub(crate) fn abandon(mut self) {
+        if let Some(queue) = self.let_go() {
+            queue.release_aside();
+        }
+    }
+
+    /// What is to be released, once.
+    #[inline]
+    fn let_go(&mut self) -> Option<Arc<Q>> {
+        let queue = self.queue.take()?;
+        if let Some(own) = self.own.get() {
+            own.release();
+        }
+        Some(queue)
+    }
+}
+
+impl<Q: Turns> Drop for Hold<Q> {
+    #[inline]
+    fn drop(&mut self) {
+        if let Some(queue) = self.let_go() {
+            let released = queue.release();
+            if released.is_err() {
+                log_release(released);
+            }
+        }
+    }
+}
+
+/// What stands behind a guard.
+pub(crate) trait Holding {
+    fn tenure(&self) -> &Arc<Tenure>;
+    fn session(&self) -> &Arc<Session>;
+    fn own(&self) -> &Arc<OwnHold>;
+
+    fn hold_view(&self) -> HoldView {
+        HoldView::of(self.own())
+    }
+}
+
+impl fmt::Debug for OwnHold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnHold")
+            .field("tenures", &self.tenures)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,107 @@
+//! [`HoldView`]: what other threads may know of a guard.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+
+use super::hold::OwnHold;
+use crate::error::{Error, Result};
+use crate::session::LossReason;
+use crate::tenure::LockState;
+use crate::znode::fencing::FencingToken;
+
+/// Shows other threads how a guard stands: for worker threads that act under a lock which another
+/// thread holds for them.
+///
+/// Made by the `view()` of a guard, whose thread goes on owning the lock. A view can be cloned and
+/// sent; it cannot release or write. It belongs to this one hold: once its guard has been given
+/// back it is [`Lost`](LockState::Lost), with the reason [`Released`](LossReason::Released), also
+/// when another thread of the process holds the lock by then.
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// # let client = zklock::Client::connect("localhost:2181")?;
+/// # let lock = zklock::Mutex::new(&client, "/locks/import")?;
+/// let guard = lock.lock()?;
+/// let view = guard.view();
+/// std::thread::scope(|scope| {
+///     for part in 0..4 {
+///         let view = view.clone();
+///         scope.spawn(move || {
+///             if view.is_held() {
+///                 println!("importing part {part}");
+///             }
+///         });
+///     }
+/// });
+/// guard.unlock()?;
+/// assert!(!view.is_held());
+/// # Ok(())
+/// # }
+/// ```
+pub struct HoldView {
+    own: Arc<OwnHold>,
+    lost: Receiver<LossReason>,
+}
+
+impl HoldView {
+    pub(crate) fn of(own: &Arc<OwnHold>) -> Self {
+        Self {
+            own: Arc::clone(own),
+            lost: own.listen(),
+        }
+    }
+
+    /// How sure the holder can be of its lock, by all that this process knows now; of a multi-lock,
+    /// how sure of the least sure. One look at the clock and at memory; asks nobody.
+    #[must_use]
+    pub fn state(&self) -> LockState {
+        self.own.state()
+    }
+
+    /// Whether [`state`](Self::state) is [`LockState::Held`].
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.state() == LockState::Held
+    }
+
+    /// A channel that speaks when what is held is lost or given back; see
+    /// [`MutexGuard::lost`](crate::MutexGuard::lost). Each view has a channel of its own, clones of
+    /// a view too.
+    #[must_use]
+    pub fn lost(&self) -> &Receiver<LossReason> {
+        &self.lost
+    }
+
+    /// The fencing token of the hold, as of its guard. It stays known after the release.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the guard has no token, or several; otherwise as
+    /// [`MutexGuard::fencing_token`](crate::MutexGuard::fencing_token).
+    pub fn fencing_token(&self) -> Result<FencingToken> {
+        match self.own.tenure_of_token() {
+            Some(tenure) => tenure.fencing_token(),
+            None => Err(Error::invalid(format!(
+                "{}: no one fencing token belongs to this hold",
+                self.own.tenures()[0].node()
+            ))),
+        }
+    }
+}
+
+impl Clone for HoldView {
+    fn clone(&self) -> Self {
+        Self::of(&self.own)
+    }
+}
+
+impl fmt::Debug for HoldView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let nodes = self.own.tenures().iter().map(|tenure| tenure.node());
+        f.debug_struct("HoldView")
+            .field("nodes", &nodes.collect::<Vec<_>>())
+            .field("state", &self.state())
+            .finish()
+    }
+}

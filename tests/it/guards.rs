@@ -1,0 +1,196 @@
+//! What all guards share: they own what they stand on, speak each for itself, and show others how
+//! they stand.
+
+use std::time::Duration;
+
+use zklock::{LockRegistry, LockState, LossReason, MultiLock, Mutex, RwLock, Semaphore};
+
+use crate::ground::{SOON, client, client_at, mutex, server, wait_for_children};
+use crate::support::{Proxy, wait_until};
+
+/// A guard is stored without its lock, and goes on when lock and client are dropped.
+#[test]
+fn a_guard_outlives_its_lock_and_its_client() {
+    let path = "/guards/owner";
+    let guard = {
+        let client = client();
+        mutex(&client, path).lock().expect("free")
+    };
+    assert!(guard.is_held());
+    wait_for_children(server(), path, 1);
+    guard.unlock().expect("still connected");
+    wait_for_children(server(), path, 0);
+}
+
+#[test]
+fn a_lock_of_a_registry_is_locked_in_one_line() -> zklock::Result<()> {
+    let client = client();
+    let registry = LockRegistry::new(&client, "/guards/registry")?;
+    let guard = registry.get("key")?.lock()?;
+    assert!(guard.is_held());
+    Ok(())
+}
+
+/// Of four readers of a process one was told of a loss, as all looked at one channel.
+#[test]
+fn every_guard_is_told() {
+    let (ours, theirs) = (client(), client());
+    let path = "/guards/told";
+    let lock = RwLock::new(&ours, path).expect("good");
+    let told = std::thread::scope(|scope| {
+        let readers: Vec<_> = (0..4)
+            .map(|_| {
+                scope.spawn(|| {
+                    let guard = lock.read().expect("shared");
+                    // Both guards of one thread, and a view.
+                    let again = lock.read().expect("re-entrant");
+                    let view = guard.view();
+                    [guard.lost(), again.lost(), view.lost()]
+                        .map(|lost| lost.recv_timeout(SOON).ok())
+                })
+            })
+            .collect();
+        let breaker = RwLock::new(&theirs, path).expect("good");
+        // All of them are inside before any node is broken.
+        wait_until("all inside", SOON, || lock.is_held_in_this_process());
+        wait_until("broken", SOON, || {
+            for participant in breaker.participants().expect("answers") {
+                breaker.break_lock(&participant).expect("answers");
+            }
+            readers
+                .iter()
+                .all(std::thread::ScopedJoinHandle::is_finished)
+        });
+        readers
+            .into_iter()
+            .map(|reader| reader.join().expect("no panic"))
+            .collect::<Vec<_>>()
+    });
+    for reader in told {
+        assert_eq!(reader, [Some(LossReason::Removed); 3]);
+    }
+}
+
+/// A view belongs to one hold: it does not take the next one's for its own.
+#[test]
+fn a_view_ends_with_its_hold() {
+    let client = client();
+    let lock = mutex(&client, "/guards/view");
+    let guard = lock.lock().expect("free");
+    let view = guard.view();
+    let other = view.clone();
+    assert_eq!(view.state(), LockState::Held);
+    assert_eq!(
+        view.fencing_token().expect("known"),
+        guard.fencing_token().expect("known")
+    );
+    let own = guard.lost().clone();
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| {
+            let guard = lock.lock().expect("handed over");
+            // In the same tenure, and still not the view's.
+            assert!(guard.is_held());
+            assert_eq!(view.state(), LockState::Lost);
+        });
+        wait_until("queued", SOON, || !next.is_finished());
+        drop(guard);
+        next.join().expect("no panic");
+    });
+    assert_eq!(view.lost().recv_timeout(SOON), Ok(LossReason::Released));
+    assert_eq!(other.lost().recv_timeout(SOON), Ok(LossReason::Released));
+    assert!(
+        own.try_recv().is_err(),
+        "a release is no loss to its own guard"
+    );
+}
+
+#[test]
+fn a_multi_lock_owns_its_parts_and_takes_permits() {
+    let client = client();
+    let all = {
+        let lock = mutex(&client, "/guards/all/mutex");
+        let pool = Semaphore::new(&client, "/guards/all/pool", 3).expect("good");
+        let builder = MultiLock::builder().with(lock).with(pool.permits(2));
+        builder.build().expect("two paths")
+    };
+    let pool = Semaphore::new(&client, "/guards/all/pool", 3).expect("good");
+    let guard = all.lock().expect("free");
+    let view = guard.view();
+    assert_eq!(pool.available().expect("answers"), 1);
+    assert!(view.is_held());
+    guard.unlock().expect("a server that works");
+    assert_eq!(pool.available().expect("answers"), 3);
+    assert!(!view.is_held());
+}
+
+/// A failed downgrade gives the guard back, or converts into the error.
+#[test]
+fn a_failed_downgrade_keeps_the_guard() {
+    let client = client();
+    let lock = RwLock::new(&client, "/guards/downgrade").expect("good");
+    let writing = lock.write().expect("free");
+    client.close();
+    let failed = writing.downgrade().expect_err("closed");
+    assert!(!failed.to_string().is_empty());
+    let guard = failed.into_guard();
+    assert_eq!(guard.state(), LockState::Lost);
+    let error = zklock::Error::from(guard.downgrade().expect_err("closed"));
+    assert!(error.is_closed() || error.is_lock_lost(), "{error}");
+}
+
+/// A writer who has lost its lock and has no contact is told so, and does not wait for contact.
+#[test]
+fn a_lost_writer_does_not_wait_to_read() {
+    let proxy = Proxy::start(server().addr());
+    let client = client_at(&proxy.connect_string());
+    let lock = RwLock::new(&client, "/guards/cut-off").expect("good");
+    let writing = lock.write().expect("free");
+    proxy.refuse();
+    proxy.reset_all();
+    let error = writing
+        .downgrade()
+        .expect_err("no contact until the session is over");
+    assert!(error.error().is_lock_lost(), "{error}");
+}
+
+/// A lock that is only kept gives way to a try of another process; one in use does not.
+#[test]
+fn a_try_gets_a_lock_that_only_lingers() {
+    let (keeper, other) = (client(), client());
+    let path = "/guards/lingers";
+    let builder = Mutex::builder(&keeper, path).linger(Duration::from_secs(3600));
+    let kept = builder.build().expect("good");
+    let lock = mutex(&other, path);
+    let inside = kept.lock().expect("free");
+    assert!(lock.try_lock().expect("answers").is_none(), "in use");
+    drop(inside);
+    // The try that queued may have been seen, which ends a tenure. The next one is kept.
+    drop(kept.lock().expect("free"));
+    wait_for_children(server(), path, 1);
+    let guard = lock.try_lock().expect("answers");
+    assert!(guard.is_some_and(|guard| guard.is_held()));
+}
+
+/// A time-out says which lock it was about.
+#[test]
+fn an_error_names_the_lock() {
+    let client = client();
+    let path = "/guards/names";
+    let lock = mutex(&client, path);
+    let _held = lock.lock().expect("free");
+    let options = || zklock::AcquireOptions::new().timeout(Duration::from_millis(1));
+    let error = std::thread::scope(|scope| {
+        let waits = scope.spawn(|| lock.lock_with(options()).map(drop));
+        waits.join().expect("no panic").expect_err("held")
+    });
+    assert!(
+        error.is_timeout() && error.to_string().contains(path),
+        "{error}"
+    );
+    let elsewhere = mutex(&crate::ground::client(), path);
+    let error = elsewhere.lock_with(options()).map(drop).expect_err("held");
+    assert!(
+        error.is_timeout() && error.to_string().contains(path),
+        "{error}"
+    );
+}
