@@ -364,3 +364,56 @@ fn ensemble_replaces_a_frozen_leader() {
     ensemble.cont(first);
     ensemble.wait_until_awake_serve();
 }
+
+/// Servers tell each other where to dial back. One such connection that does not go through the
+/// proxies, and a server that is cut off takes part in elections all the same.
+#[test]
+fn elections_of_a_proxied_ensemble_go_through_the_proxies() {
+    let ensemble = Ensemble::start_proxied(3, &Server::builder());
+    let links = ensemble.links();
+    for (one, other) in [(0, 1), (0, 2), (1, 2)] {
+        wait_until("each pair talks through a proxy", SOON, || {
+            links.election_connections(one, other) > 0
+        });
+    }
+}
+
+/// A follower that hears nobody goes on serving reads until its limit is over, and then serves no
+/// more; the others go on. Healed, it follows again.
+#[test]
+fn a_server_can_be_cut_off_from_its_peers() {
+    let ensemble = Ensemble::start_proxied(3, &Server::builder());
+    let (leader, follower) = (ensemble.leader(), ensemble.follower());
+    ensemble.links().isolate(follower);
+    let mut others = RawSession::open(ensemble.server(leader).addr(), SESSION).expect("it leads");
+    others
+        .create("/kept", b"", Flags::Persistent)
+        .expect("two of three are a quorum");
+    wait_until("it serves no more", SOON, || {
+        ensemble.server(follower).mode(SOON).is_none()
+    });
+    assert_eq!(ensemble.leader_among(&[leader]), Some(leader));
+    ensemble.links().heal();
+    ensemble.wait_until_awake_serve();
+    let mut session =
+        RawSession::open(ensemble.server(follower).addr(), SESSION).expect("it follows");
+    assert!(session.exists("/kept").expect("it caught up"));
+}
+
+/// The deposed leader serves on until it has missed its followers for long enough.
+#[test]
+fn a_leader_can_be_cut_off_and_is_replaced() {
+    let ensemble = Ensemble::start_proxied(3, &Server::builder());
+    let first = ensemble.leader();
+    let others: Vec<_> = (0..3).filter(|index| *index != first).collect();
+    ensemble.links().isolate(first);
+    wait_until("another leads", SOON, || {
+        ensemble.leader_among(&others).is_some()
+    });
+    wait_until("the first steps down", SOON, || {
+        ensemble.server(first).mode(SOON).is_none()
+    });
+    ensemble.links().heal();
+    ensemble.wait_until_awake_serve();
+    assert!(ensemble.leader_among(&others).is_some());
+}

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::ports::Port;
+use super::quorum_links::QuorumLinks;
 use super::server::{Membership, Server, ServerBuilder, StartFailure};
 use super::wait_for_some;
 
@@ -18,6 +19,15 @@ pub(crate) struct Ensemble {
     /// The quorum and election port of each. They stay claimed, or a stranger
     /// could take one while its server is down.
     _peer_ports: Vec<(Port, Port)>,
+    links: Option<QuorumLinks>,
+}
+
+/// How the servers of an ensemble reach each other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Wiring {
+    Direct,
+    /// Each pair, each way, by proxies of its own.
+    Proxied,
 }
 
 impl Ensemble {
@@ -29,8 +39,18 @@ impl Ensemble {
 
     /// As [`Ensemble::start`], each server set up as the builder says.
     pub(crate) fn start_with(size: usize, builder: &ServerBuilder) -> Ensemble {
+        Ensemble::start_wired(size, builder, Wiring::Direct)
+    }
+
+    /// As [`Ensemble::start_with`], but what the servers say to each other goes
+    /// through proxies; see [`Ensemble::links`].
+    pub(crate) fn start_proxied(size: usize, builder: &ServerBuilder) -> Ensemble {
+        Ensemble::start_wired(size, builder, Wiring::Proxied)
+    }
+
+    fn start_wired(size: usize, builder: &ServerBuilder, wiring: Wiring) -> Ensemble {
         for _ in 0..PORT_ATTEMPTS {
-            let ensemble = Ensemble::prepare(size, builder);
+            let ensemble = Ensemble::prepare(size, builder, wiring);
             ensemble.servers.iter().for_each(Server::relaunch);
             match ensemble.wait_until_all_serve() {
                 Ok(()) => return ensemble,
@@ -41,26 +61,47 @@ impl Ensemble {
         panic!("in each of {PORT_ATTEMPTS} tries some port was taken before it could be bound");
     }
 
-    fn prepare(size: usize, builder: &ServerBuilder) -> Ensemble {
+    fn prepare(size: usize, builder: &ServerBuilder, wiring: Wiring) -> Ensemble {
         let peer_ports: Vec<(Port, Port)> =
             (0..size).map(|_| (Port::claim(), Port::claim())).collect();
-        let mut builder = builder
+        let builder = builder
             .clone()
             .default_setting("initLimit", "20")
             // How soon a leader and its followers notice that the other side
             // is frozen: 6 ticks, 3 s by default.
             .default_setting("syncLimit", "6");
-        for (index, (quorum, election)) in peer_ports.iter().enumerate() {
-            let address = format!("127.0.0.1:{}:{}", quorum.number(), election.number());
-            builder = builder.setting(&format!("server.{}", member_id(index)), &address);
-        }
+        let links = (wiring == Wiring::Proxied).then(|| QuorumLinks::between(&peer_ports));
         let servers = (0..size)
-            .map(|index| builder.prepare(Port::claim(), Some(Membership(member_id(index)))))
+            .map(|own| {
+                let mut builder = builder.clone();
+                for (peer, (quorum, election)) in peer_ports.iter().enumerate() {
+                    // Its own line is what a server listens at.
+                    let by_proxy = links.as_ref().filter(|_| peer != own);
+                    let address = match by_proxy {
+                        Some(links) => links.address(own, peer),
+                        None => format!("127.0.0.1:{}:{}", quorum.number(), election.number()),
+                    };
+                    builder = builder.setting(&format!("server.{}", member_id(peer)), &address);
+                }
+                builder.prepare(Port::claim(), Some(Membership(member_id(own))))
+            })
             .collect();
         Ensemble {
             servers,
             _peer_ports: peer_ports,
+            links,
         }
+    }
+
+    /// The servers' connections to each other.
+    ///
+    /// # Panics
+    /// If the ensemble was not started proxied.
+    #[track_caller]
+    pub(crate) fn links(&self) -> &QuorumLinks {
+        self.links
+            .as_ref()
+            .expect("an ensemble that was started proxied")
     }
 
     /// All servers, `127.0.0.1:port` each, separated by commas.
@@ -93,6 +134,13 @@ impl Ensemble {
             leaders.next().is_none().then_some(leader)
         })
         .expect("a leader is elected while most servers are awake")
+    }
+
+    /// Which of these servers leads; none while they have not agreed, or too few
+    /// of them are left. Does not wait.
+    pub(crate) fn leader_among(&self, servers: &[usize]) -> Option<usize> {
+        let leads = |index: &&usize| self.servers[**index].mode(LOOK).as_deref() == Some("leader");
+        servers.iter().find(leads).copied()
     }
 
     /// A server that does not lead, but serves.

@@ -21,6 +21,7 @@ pub(crate) mod kazoo;
 pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod proxy;
+pub(crate) mod quorum_links;
 pub(crate) mod raw;
 pub(crate) mod server;
 
@@ -28,6 +29,7 @@ pub(crate) use curator::Curator;
 pub(crate) use ensemble::Ensemble;
 pub(crate) use kazoo::Kazoo;
 pub(crate) use proxy::{Action, Counters, Direction, Matcher, Proxy, opcode};
+pub(crate) use quorum_links::QuorumLinks;
 pub(crate) use raw::RawSession;
 pub(crate) use server::{Server, ServerBuilder, ServerStats};
 

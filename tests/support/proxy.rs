@@ -23,7 +23,7 @@ mod lane;
 mod relay;
 mod rules;
 
-use relay::Relay;
+use relay::{Relay, Route, Speech};
 pub(crate) use rules::{Action, Matcher};
 
 /// How long a method waits for the relay thread to carry out its order; it
@@ -136,13 +136,28 @@ type Order = Box<dyn FnOnce(&mut Relay) + Send>;
 impl Proxy {
     /// Starts a proxy before `target`, which need not be listening yet.
     pub(crate) fn start(target: SocketAddr) -> Proxy {
+        Proxy::start_speaking(target, Speech::ZooKeeper)
+    }
+
+    /// As [`Proxy::start`], for a protocol that it does not know: it passes
+    /// bytes as they come, counts no requests, and no rule strikes.
+    pub(crate) fn start_raw(target: SocketAddr) -> Proxy {
+        Proxy::start_speaking(target, Speech::Unknown)
+    }
+
+    fn start_speaking(target: SocketAddr, speech: Speech) -> Proxy {
         let port = Port::claim();
         let (wake, woken) = UnixStream::pair().expect("a socket pair can be made");
         // A full pipe means that the relay thread will wake anyway.
         wake.set_nonblocking(true).expect("it is a socket");
         let (orders, inbox) = mpsc::channel();
         let seen = Arc::new(Seen::default());
-        let mut relay = Relay::new(port.addr(), target, woken, inbox, Arc::clone(&seen));
+        let route = Route {
+            listens_at: port.addr(),
+            target,
+            speech,
+        };
+        let mut relay = Relay::new(route, woken, inbox, Arc::clone(&seen));
         relay.listen();
         let relay = thread::Builder::new()
             .name("test-proxy".to_owned())
@@ -194,6 +209,20 @@ impl Proxy {
     /// arrives after [`Proxy::heal`].
     pub(crate) fn black_hole(&self, direction: Direction) {
         self.desk.tell(move |relay| relay.silence(direction));
+    }
+
+    /// Ends the black hole of one direction, or of both; those of single
+    /// connections stay.
+    pub(crate) fn heal_direction(&self, direction: Direction) {
+        self.desk.tell(move |relay| relay.speak(direction));
+    }
+
+    /// Replaces a text in what clients send from now on by another of the same
+    /// length. Works on raw proxies only, and on texts that arrive in one piece.
+    pub(crate) fn rewrite(&self, from: &str, to: &str) {
+        assert_eq!(from.len(), to.len(), "lengths are part of protocols");
+        let (from, to) = (from.as_bytes().to_vec(), to.as_bytes().to_vec());
+        self.desk.tell(move |relay| relay.rewrite(from, to));
     }
 
     /// Ends the black holes, those of single connections included.

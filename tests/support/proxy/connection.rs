@@ -11,6 +11,7 @@ use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
 use super::frames::{Answer, Request, opcode_of_special};
 use super::lane::{Lane, Parcel, Progress, is_passing};
+use super::relay::Speech;
 use super::rules::{Action, Effect, Rules, Sentence};
 use super::{RuleId, Seen, opcode};
 
@@ -74,16 +75,25 @@ struct Pending {
 
 impl Connection {
     /// Takes over an accepted connection and begins to dial the server.
-    pub(super) fn new(client: TcpStream, target: SocketAddr) -> io::Result<Connection> {
+    pub(super) fn new(
+        client: TcpStream,
+        target: SocketAddr,
+        speech: Speech,
+    ) -> io::Result<Connection> {
         client.set_nonblocking(true)?;
         client.set_nodelay(true)?;
         let (server, server_link) = dial(target)?;
+        let [mut to_server, mut to_client] = [Lane::default(), Lane::default()];
+        if speech == Speech::Unknown {
+            to_server.cutter.set_raw();
+            to_client.cutter.set_raw();
+        }
         Ok(Connection {
             client,
             server,
             server_link,
-            to_server: Lane::default(),
-            to_client: Lane::default(),
+            to_server,
+            to_client,
             silent: false,
             handshake: Handshake::Awaited,
             pending: HashMap::new(),
@@ -211,9 +221,10 @@ impl Connection {
 
     fn read_client(&mut self, regime: LaneRegime, rules: &mut Rules, seen: &Seen, now: Instant) {
         let source = fill(&self.client, &mut self.to_server);
-        while let Some(frame) = self.to_server.cutter.next() {
+        while let Some(mut frame) = self.to_server.cutter.next() {
             if self.to_server.cutter.is_raw() {
                 self.to_client.cutter.set_raw();
+                rules.apply_rewrites(&mut frame);
                 self.to_server.push(bytes(frame, regime, now, None));
             } else {
                 let verdict = self.judge_request(&frame, rules, seen);

@@ -13,11 +13,27 @@ use super::connection::{Connection, Fate, Regime};
 use super::rules::{Effect, Matcher, Phase, Rules};
 use super::{Direction, Order, RuleId, Seen};
 
+/// What the proxy can make of the bytes that it passes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Speech {
+    /// Frames between a client and a server.
+    ZooKeeper,
+    /// Bytes. Between servers the lengths that frames begin with are missing.
+    Unknown,
+}
+
+/// From where to where a proxy leads.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Route {
+    pub(super) listens_at: SocketAddr,
+    pub(super) target: SocketAddr,
+    pub(super) speech: Speech,
+}
+
 /// Everything that belongs to the proxy's thread. Orders run on it, between
 /// two rounds of moving bytes, so nothing here needs a lock.
 pub(super) struct Relay {
-    address: SocketAddr,
-    target: SocketAddr,
+    route: Route,
     listener: Option<TcpListener>,
     connections: Vec<Connection>,
     regime: Regime,
@@ -30,16 +46,14 @@ pub(super) struct Relay {
 
 impl Relay {
     pub(super) fn new(
-        address: SocketAddr,
-        target: SocketAddr,
+        route: Route,
         woken: UnixStream,
         inbox: Receiver<Order>,
         seen: Arc<Seen>,
     ) -> Relay {
         woken.set_nonblocking(true).expect("it is a socket");
         Relay {
-            address,
-            target,
+            route,
             listener: None,
             connections: Vec::new(),
             regime: Regime::default(),
@@ -65,7 +79,7 @@ impl Relay {
 
     pub(super) fn listen(&mut self) {
         if self.listener.is_none() {
-            let listener = TcpListener::bind(self.address).expect("the port is claimed");
+            let listener = TcpListener::bind(self.route.listens_at).expect("the port is claimed");
             listener.set_nonblocking(true).expect("it is a socket");
             self.listener = Some(listener);
         }
@@ -79,7 +93,7 @@ impl Relay {
 
     pub(super) fn retarget(&mut self, target: SocketAddr) {
         self.accept_all();
-        self.target = target;
+        self.route.target = target;
     }
 
     pub(super) fn delay(&mut self, direction: Direction, delay: Duration) {
@@ -88,6 +102,14 @@ impl Relay {
 
     pub(super) fn silence(&mut self, direction: Direction) {
         self.each_lane(direction, |lane| lane.silent = true);
+    }
+
+    pub(super) fn speak(&mut self, direction: Direction) {
+        self.each_lane(direction, |lane| lane.silent = false);
+    }
+
+    pub(super) fn rewrite(&mut self, from: Vec<u8>, to: Vec<u8>) {
+        self.rules.rewrite(from, to);
     }
 
     pub(super) fn heal(&mut self) {
@@ -205,8 +227,11 @@ impl Relay {
         while let Ok((client, _)) = listener.accept() {
             // Fails where the client has gone again, or no descriptor is left:
             // for the client, a connection that broke.
-            self.connections
-                .extend(Connection::new(client, self.target));
+            self.connections.extend(Connection::new(
+                client,
+                self.route.target,
+                self.route.speech,
+            ));
         }
         let accepted = self.connections.len() - before;
         if accepted > 0 {

@@ -105,6 +105,8 @@ pub(super) struct Rule {
 pub(super) struct Rules {
     rules: Vec<Rule>,
     ids_given: u64,
+    /// What is to stand for what in bytes of an unknown protocol.
+    rewrites: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// What the rules have for one request.
@@ -138,6 +140,19 @@ impl Rules {
 
     pub(super) fn contains(&self, id: RuleId) -> bool {
         self.rules.iter().any(|rule| rule.id == id)
+    }
+
+    pub(super) fn rewrite(&mut self, from: Vec<u8>, to: Vec<u8>) {
+        self.rewrites.push((from, to));
+    }
+
+    pub(super) fn apply_rewrites(&self, bytes: &mut [u8]) {
+        for (from, to) in &self.rewrites {
+            let found = bytes.windows(from.len()).position(|window| window == from);
+            if let Some(at) = found {
+                bytes[at..at + to.len()].copy_from_slice(to);
+            }
+        }
     }
 
     /// Counts a request and says what is to happen to it and its reply. Where
