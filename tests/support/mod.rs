@@ -18,6 +18,7 @@ pub(crate) mod four_letter;
 mod guardian;
 mod installation;
 pub(crate) mod kazoo;
+pub(crate) mod partition;
 pub(crate) mod ports;
 pub(crate) mod process;
 pub(crate) mod proxy;
