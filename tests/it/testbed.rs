@@ -2,7 +2,7 @@
 //! that outlives its test, would make every other test lie.
 
 use std::env;
-use std::io::{self, BufRead, BufReader};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -416,4 +416,24 @@ fn a_leader_can_be_cut_off_and_is_replaced() {
     ensemble.links().heal();
     ensemble.wait_until_awake_serve();
     assert!(ensemble.leader_among(&others).is_some());
+}
+
+/// A follower dials its new leader a moment before that listens. Were it let in by the proxy and then
+/// reset, it would take the leader for dead, and an election that takes 0.2 s took 20.
+#[test]
+fn a_proxy_between_servers_waits_for_one_that_listens_later() {
+    let port = crate::support::ports::Port::claim();
+    let proxy = Proxy::start_raw(port.addr());
+    let mut early = TcpStream::connect(proxy.addr()).expect("the proxy listens");
+    early.write_all(b"hello").expect("the proxy reads");
+    early
+        .set_read_timeout(Some(A_MOMENT))
+        .expect("it is a socket");
+    let quiet = early.read(&mut [0]).expect_err("no reset, no end");
+    assert!(is_timeout(&quiet), "{quiet:?}");
+    let late = std::net::TcpListener::bind(port.addr()).expect("the port is claimed");
+    let (mut peer, _) = late.accept().expect("the proxy dials again");
+    let mut heard = [0; 5];
+    peer.read_exact(&mut heard).expect("it was kept");
+    assert_eq!(&heard, b"hello");
 }

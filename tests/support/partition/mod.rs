@@ -104,15 +104,15 @@ impl Case {
     }
 }
 
-/// Waits until each holder has lost its lock, knows it, and another has it; or until `settled`,
-/// when nobody is in.
+/// Waits until each holder has lost its lock, knows it, and another has it; or until `settled`, if
+/// it has not lost it then.
 fn wait_for_all(holders: &[Holder], contenders: &Contenders, settled: Instant) {
     let deadline = Instant::now() + AT_LAST;
     let over = |holder: &Holder, now: Instant| {
         let knows = holder.lost_at().is_some() && holder.told_at().is_some();
         match contenders.got_in(holder.path()) {
             Some(_) => knows,
-            None => now >= settled && (knows || holder.lost_at().is_none()),
+            None => now >= settled && holder.lost_at().is_none(),
         }
     };
     super::wait_for_some(deadline - Instant::now(), || {

@@ -43,7 +43,9 @@ pub(super) enum Fate {
 pub(super) struct Connection {
     pub(super) client: TcpStream,
     pub(super) server: TcpStream,
+    target: SocketAddr,
     server_link: ServerLink,
+    redial: Option<Redial>,
     pub(super) to_server: Lane,
     pub(super) to_client: Lane,
     silent: bool,
@@ -57,6 +59,19 @@ enum ServerLink {
     Up,
     Failed,
 }
+
+/// A server that dials a peer which is about to listen is refused, and dials
+/// again. Through a proxy it has been let in already, and would take a reset for
+/// the end of its peer: a new leader lost its followers so, again and again.
+/// Therefore the proxy dials again in its place.
+#[derive(Debug, Clone, Copy)]
+struct Redial {
+    next: Instant,
+    last: Instant,
+}
+
+const REDIAL_EVERY: Duration = Duration::from_millis(20);
+const REDIAL_FOR: Duration = Duration::from_secs(10);
 
 /// The first frame of each direction has no header.
 #[derive(Debug)]
@@ -84,14 +99,20 @@ impl Connection {
         client.set_nodelay(true)?;
         let (server, server_link) = dial(target)?;
         let [mut to_server, mut to_client] = [Lane::default(), Lane::default()];
+        let mut redial = None;
         if speech == Speech::Unknown {
+            let next = Instant::now();
+            let last = next + REDIAL_FOR;
+            redial = Some(Redial { next, last });
             to_server.cutter.set_raw();
             to_client.cutter.set_raw();
         }
         Ok(Connection {
             client,
             server,
+            target,
             server_link,
+            redial,
             to_server,
             to_client,
             silent: false,
@@ -110,6 +131,7 @@ impl Connection {
         now: Instant,
     ) -> Fate {
         self.finish_dialling();
+        self.dial_again(now);
         if self.reads_client(regime) {
             self.read_client(regime.to_server, rules, seen, now);
         }
@@ -166,6 +188,7 @@ impl Connection {
             .into_iter()
             .filter(|(way, _)| self.may_pass(*way, regime))
             .filter_map(|(_, lane)| lane.next_due())
+            .chain(self.next_dial())
             .min()
     }
 
@@ -213,8 +236,37 @@ impl Connection {
         self
     }
 
+    fn next_dial(&self) -> Option<Instant> {
+        let failed = self.server_link == ServerLink::Failed;
+        self.redial.filter(|_| failed).map(|redial| redial.next)
+    }
+
+    fn dial_again(&mut self, now: Instant) {
+        if self.next_dial().is_none_or(|next| next > now) {
+            return;
+        }
+        match dial(self.target) {
+            Ok((server, ServerLink::Failed)) => {
+                self.server = server;
+                self.fail_to_dial();
+            }
+            Ok((server, link)) => {
+                self.server = server;
+                self.server_link = link;
+            }
+            Err(_) => self.fail_to_dial(),
+        }
+    }
+
     fn fail_to_dial(&mut self) {
         self.server_link = ServerLink::Failed;
+        if let Some(redial) = &mut self.redial {
+            redial.next += REDIAL_EVERY;
+            if redial.next < redial.last {
+                return;
+            }
+            self.redial = None;
+        }
         // As a parcel, so that a black hole hides it from the client.
         self.to_client.end_source(Parcel::Reset);
     }
