@@ -1,0 +1,47 @@
+//! What is left in ZooKeeper when all rest.
+
+use std::io;
+use std::time::Duration;
+
+use crate::crew::PATH;
+use crate::stage::Plan;
+use crate::support::{Ensemble, RawSession, wait_for_some};
+
+const A_CALL: Duration = Duration::from_secs(5);
+
+/// Nodes that end with a session, and watches. The sessions of the killed, and what is cleared away
+/// in the background, get time to end: two session timeouts, and the same again for the machine.
+pub(crate) fn count(ensemble: &Ensemble, plan: &Plan) -> (usize, u64) {
+    let mut left = (usize::MAX, u64::MAX);
+    wait_for_some(plan.session * 4 + A_CALL, || {
+        let nodes = ephemerals(ensemble).ok()?;
+        let watches = (0..ensemble.len()).map(|index| ensemble.server(index).stats().watch_count);
+        left = (nodes.len(), watches.sum());
+        (left == (0, 0)).then_some(())
+    });
+    if left != (0, 0) {
+        eprintln!("left: {:?}", ephemerals(ensemble));
+    }
+    left
+}
+
+/// The paths of all nodes of sessions under the lock's folder.
+pub(crate) fn ephemerals(ensemble: &Ensemble) -> io::Result<Vec<String>> {
+    let mut session = RawSession::open(ensemble.server(ensemble.leader()).addr(), A_CALL)?;
+    let mut found = Vec::new();
+    let mut folders = vec![PATH.to_owned()];
+    while let Some(folder) = folders.pop() {
+        if !session.exists(&folder)? {
+            continue;
+        }
+        for child in session.children(&folder)? {
+            let path = format!("{folder}/{child}");
+            match session.stat(&path)? {
+                Some(stat) if stat.ephemeral_owner != 0 => found.push(path),
+                _ => folders.push(path),
+            }
+        }
+    }
+    session.close()?;
+    Ok(found)
+}

@@ -1,0 +1,80 @@
+//! A process that takes a lock again and again until it is told to rest, or dies.
+//!
+//! `torture_worker SERVERS LOCK PATH SESSION_MS NAME HISTORY SEED` obeys two words on its input: at
+//! `rest` its threads end what they do, and it answers `resting`; at `close` it closes its client and
+//! ends. When its input ends, it ends at once.
+
+// It is told what to do by the driver; a failed expectation ends it, and the checker sees that.
+#![allow(missing_docs, clippy::expect_used)]
+
+#[path = "../history.rs"]
+mod history;
+mod locks;
+mod performer;
+#[path = "../random.rs"]
+mod random;
+
+use std::io::BufRead;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use history::History;
+use locks::{Kind, Lock};
+use performer::{Ground, Performer};
+use random::Random;
+
+const THREADS: u64 = 3;
+
+fn main() {
+    let _ = env_logger::builder().format_timestamp_millis().try_init();
+    let arguments: Vec<String> = std::env::args().collect();
+    let [_, servers, kind, path, session, name, history, seed] = arguments.as_slice() else {
+        panic!("torture_worker SERVERS LOCK PATH SESSION_MS NAME HISTORY SEED");
+    };
+    let kind: Kind = kind.parse().expect("a kind of lock");
+    let session = Duration::from_millis(session.parse().expect("milliseconds"));
+    let seed: u64 = seed.parse().expect("a number");
+    let history = History::open(Path::new(history)).expect("a place for the history");
+
+    let mut random = Random::new(seed);
+    let client = locks::connect(servers, session);
+    let lock = Lock::build(kind, &client, path, &mut random).expect("good settings");
+    let (rests, next_id) = (AtomicBool::new(false), AtomicU64::new(1));
+    let ground = Ground {
+        lock: &lock,
+        history: &history,
+        session,
+        // Some are quick, and some sit on what they have.
+        long_sections: random.of(&[1, 1, 20]),
+        rests: &rests,
+        next_id: &next_id,
+    };
+    thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let mut performer = Performer {
+                who: format!("{name}.{thread}"),
+                ground: &ground,
+                random: Random::new(random.next()),
+            };
+            scope.spawn(move || performer.run());
+        }
+        wait_for("rest");
+        rests.store(true, Ordering::SeqCst);
+    });
+    println!("resting");
+    wait_for("close");
+    drop(lock);
+    client.close();
+    history.note(name, format_args!("done"));
+}
+
+/// Waits for this word. Without the driver there is nothing to live for, and perhaps no server that
+/// would let a call end.
+fn wait_for(word: &str) {
+    let mut lines = std::io::stdin().lock().lines().map_while(Result::ok);
+    if !lines.any(|line| line == word) {
+        std::process::exit(1);
+    }
+}
