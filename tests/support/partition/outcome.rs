@@ -34,6 +34,12 @@ impl Outcome {
         (knew >= next_in).then(|| knew - next_in)
     }
 
+    /// Whether the case says nothing about the promise: nobody got in where somebody had to.
+    pub(crate) fn is_void(&self) -> bool {
+        let parted = self.case.trouble.parts_side_from_quorum() && self.reach == Reach::Side;
+        parted && self.next_in.is_none()
+    }
+
     fn what_came(&self) -> String {
         match (self.two_holders_for(), self.next_in, self.lost) {
             (Some(Duration::MAX), ..) => "**two holders**, never told".to_owned(),

@@ -51,6 +51,12 @@ impl Trouble {
         )
     }
 
+    /// Whether who reaches only the server in trouble is cut off from the quorum for good, so that
+    /// another must get in.
+    pub(crate) fn parts_side_from_quorum(self) -> bool {
+        !matches!(self, Trouble::LeaderReplaced | Trouble::LeaderStopped)
+    }
+
     /// Does the harm. Returns when what follows is left to the servers: where there must be a new
     /// leader, there is one.
     pub(super) fn strike(self, ensemble: &Ensemble, seat: usize, holders: &[Holder]) {
