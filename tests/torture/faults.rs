@@ -47,7 +47,7 @@ impl Fault {
         let worker = random.place(WORKERS);
         let direction = random.of(&[Direction::Both, Direction::ToServer, Direction::ToClient]);
         let delay = random.between(Duration::from_millis(5), Duration::from_millis(500));
-        match random.below(25) {
+        match random.below(28) {
             0 | 1 => Fault::ServerKilled(server),
             2 | 3 => Fault::ServerStopped(server),
             4 => Fault::MajorityKilled(server),
@@ -60,12 +60,12 @@ impl Fault {
             11 => Fault::LinksReset(server, other),
             12 | 13 => Fault::WorkerKilled(worker),
             14..17 => Fault::WorkerStopped(worker),
-            17 => Fault::WorkerCutOff(worker, None, direction),
-            18 => Fault::WorkerCutOff(worker, Some(server), direction),
-            19 => Fault::WorkerSlow(worker, delay),
-            20 => Fault::WorkerReset(worker),
-            21 => Fault::WorkerRefused(worker),
-            22 | 23 => Fault::ShareOfPartition(worker, server),
+            17..20 => Fault::WorkerCutOff(worker, None, direction),
+            20 => Fault::WorkerCutOff(worker, Some(server), direction),
+            21 => Fault::WorkerSlow(worker, delay),
+            22 => Fault::WorkerReset(worker),
+            23 => Fault::WorkerRefused(worker),
+            24 | 25 => Fault::ShareOfPartition(worker, server),
             _ => Fault::NodeRemoved,
         }
     }

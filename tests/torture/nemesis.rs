@@ -67,10 +67,15 @@ impl Nemesis {
         }
     }
 
-    /// From a hiccup to more than a session; a partition with a worker in it always longer than one.
+    /// From a hiccup to more than a session; what cuts a worker off is for longer as often as not.
     fn lasts(&mut self, stage: &Stage<'_>, fault: Fault) -> Duration {
         let session = stage.plan.session;
-        if matches!(fault, Fault::ShareOfPartition(..)) {
+        let often_long = match fault {
+            Fault::ShareOfPartition(..) => 100,
+            Fault::WorkerCutOff(..) | Fault::WorkerRefused(_) => 50,
+            _ => 0,
+        };
+        if self.random.percent(often_long) {
             return self.random.between(session * 5 / 4, session * 3);
         }
         let most = self

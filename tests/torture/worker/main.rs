@@ -47,7 +47,7 @@ fn main() {
         history: &history,
         session,
         // Some are quick, and some sit on what they have.
-        long_sections: random.of(&[1, 1, 20]),
+        long_sections: random.of(&[1, 30]),
         rests: &rests,
         next_id: &next_id,
     };
