@@ -169,7 +169,7 @@ fn hold(client: &Client, path: &str, shared: &Shared, held: &Barrier) {
 }
 
 /// Looks until the end. A loss is noted as late as it was seen, not as early as it may have been.
-fn look(guard: &MutexGuard<'_>, shared: &Shared) {
+fn look(guard: &MutexGuard, shared: &Shared) {
     while !shared.ends() {
         let state = guard.state();
         let now = Instant::now();

@@ -109,7 +109,7 @@ pub(crate) enum Lock {
     SimpleMutex(SimpleMutex),
     Rw(RwLock),
     Semaphore(Semaphore),
-    Multi(MultiLock<'static>),
+    Multi(MultiLock),
 }
 
 impl Lock {
@@ -151,10 +151,7 @@ impl Lock {
                     .build()?,
             ),
             Kind::Multi => {
-                let part = |name: &str| -> Result<&'static Mutex> {
-                    let mutex = Mutex::new(client, &format!("{path}/{name}"))?;
-                    Ok(Box::leak(Box::new(mutex)))
-                };
+                let part = |name: &str| Mutex::new(client, &format!("{path}/{name}"));
                 let parts = MultiLock::builder().with(part("b")?).with(part("a")?);
                 Lock::Multi(parts.build()?)
             }
@@ -178,7 +175,7 @@ impl Lock {
         matches!(self, Lock::Mutex(_) | Lock::SimpleMutex(_))
     }
 
-    pub(crate) fn take(&self, right: Right, verb: &Verb) -> Result<Option<Guard<'_>>> {
+    pub(crate) fn take(&self, right: Right, verb: &Verb) -> Result<Option<Guard>> {
         macro_rules! take {
             ($lock:expr, $wait:ident, $try:ident, $try_for:ident, $with:ident) => {
                 match verb {
@@ -219,14 +216,14 @@ impl Lock {
 }
 
 /// A hold of any lock.
-pub(crate) enum Guard<'a> {
-    Mutex(MutexGuard<'a>),
+pub(crate) enum Guard {
+    Mutex(MutexGuard),
     SemaphoreMutex(SemaphoreMutexGuard),
-    SimpleMutex(SimpleMutexGuard<'a>),
-    Read(RwReadGuard<'a>),
-    Write(RwWriteGuard<'a>),
+    SimpleMutex(SimpleMutexGuard),
+    Read(RwReadGuard),
+    Write(RwWriteGuard),
     Permit(Permit),
-    Multi(MultiLockGuard<'a>),
+    Multi(MultiLockGuard),
 }
 
 macro_rules! each {
@@ -243,7 +240,7 @@ macro_rules! each {
     };
 }
 
-impl Guard<'_> {
+impl Guard {
     /// The state in the words of the history.
     pub(crate) fn state(&self) -> &'static str {
         match each!(self, held => held.state(), multi held => held.state()) {
@@ -283,7 +280,10 @@ impl Guard<'_> {
         match self {
             Guard::Write(held) => match held.downgrade() {
                 Ok(held) => Ok(Guard::Read(held)),
-                Err((held, error)) => Err((Guard::Write(held), error)),
+                Err(failed) => {
+                    let (held, error) = failed.into_parts();
+                    Err((Guard::Write(held), error))
+                }
             },
             other => Ok(other),
         }

@@ -60,7 +60,7 @@ impl<'a> Performer<'a> {
     }
 
     /// One call, by a verb of the dice's choice.
-    fn acquire(&mut self) -> Option<(u64, Guard<'a>)> {
+    fn acquire(&mut self) -> Option<(u64, Guard)> {
         let time = self.random.between(Duration::ZERO, self.ground.session / 2);
         let verb = match self.random.below(10) {
             0 | 1 => Verb::Wait,
@@ -98,7 +98,7 @@ impl<'a> Performer<'a> {
         verb: &Verb,
         token: &CancelToken,
         after: Duration,
-    ) -> Option<(u64, Guard<'a>)> {
+    ) -> Option<(u64, Guard)> {
         let id = self.next_id();
         let (returned, returns) = bounded::<()>(0);
         thread::scope(|scope| {
@@ -120,7 +120,7 @@ impl<'a> Performer<'a> {
         right: Right,
         verb: &Verb,
         bound: Option<Duration>,
-    ) -> Option<(u64, Guard<'a>)> {
+    ) -> Option<(u64, Guard)> {
         let name = verb.name();
         match bound {
             Some(bound) => note!(
@@ -147,7 +147,7 @@ impl<'a> Performer<'a> {
     }
 
     /// Holds for a while, looking all the time, and gives back.
-    fn hold(&mut self, id: u64, guard: Guard<'a>, depth: u32) {
+    fn hold(&mut self, id: u64, guard: Guard, depth: u32) {
         let mut lost = self.look(id, &guard);
         if self.random.percent(60)
             && let Some(token) = guard.token()
@@ -201,7 +201,7 @@ impl<'a> Performer<'a> {
         }
     }
 
-    fn downgrade(&mut self, id: u64, guard: Guard<'a>) {
+    fn downgrade(&mut self, id: u64, guard: Guard) {
         let shared = self.next_id();
         self.look(id, &guard);
         note!(self, "call id={shared} verb=downgrade");
@@ -225,14 +225,14 @@ impl<'a> Performer<'a> {
 
     /// Returns whether it is lost. The time before the look is the one that counts: what is said is
     /// true at some moment after it.
-    fn look(&self, id: u64, guard: &Guard<'_>) -> bool {
+    fn look(&self, id: u64, guard: &Guard) -> bool {
         let began = history::now();
         let state = guard.state();
         note!(self, "look id={id} state={state} began={began}");
         state == "lost"
     }
 
-    fn give(&mut self, id: u64, guard: Guard<'a>) {
+    fn give(&mut self, id: u64, guard: Guard) {
         self.look(id, &guard);
         let bound = self.patience();
         note!(self, "give id={id} bound_ms={}", bound.as_millis());
