@@ -58,7 +58,7 @@ mod wait;
 mod znode;
 
 #[cfg(not(shuttle))]
-pub use client::{Client, ClientBuilder};
+pub use client::{Client, ClientBuilder, Node};
 pub use error::{Error, Result};
 pub use global_queue::WaitStrategy;
 #[cfg(not(shuttle))]

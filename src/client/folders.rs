@@ -10,6 +10,8 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::session::backend::Refusal;
 use crate::session::{CallError, Contact, Session, Step};
+use crate::znode::node::NodeStat;
+use crate::znode::path::split;
 
 /// Removes one folder. Returns whether it was unused.
 pub(crate) fn remove_if_unused(session: &Arc<Session>, path: &str) -> Result<bool> {
@@ -47,7 +49,34 @@ pub(crate) fn remove_unused_below(session: &Arc<Session>, root: &str) -> Result<
     })
 }
 
-fn by_one_contact<T>(
+/// The unused ones in the whole tree below `root`, in the order in which
+/// [`remove_unused_below`] would remove them.
+pub(super) fn unused_below(session: &Arc<Session>, root: &str) -> Result<Vec<String>> {
+    by_one_contact(session, root, |contact| {
+        let mut unused = Vec::new();
+        let first = children(contact, root)?;
+        let mut to_visit: Vec<_> = first.into_iter().map(|path| (path, None)).collect();
+        while let Some((path, seen)) = to_visit.pop() {
+            let Some(unused_before) = seen else {
+                let inner = children(contact, &path)?;
+                to_visit.push((path, Some(unused.len())));
+                to_visit.extend(inner.into_iter().map(|path| (path, None)));
+                continue;
+            };
+            // Of what was added since, its own children would be gone by then.
+            let gone = unused[unused_before..]
+                .iter()
+                .filter(|below: &&String| split(below).0 == path)
+                .count();
+            if unused_stat(contact, &path, gone)?.is_some() {
+                unused.push(path);
+            }
+        }
+        Ok(unused)
+    })
+}
+
+pub(super) fn by_one_contact<T>(
     session: &Arc<Session>,
     path: &str,
     work: impl FnOnce(&Contact<'_>) -> Step<T>,
@@ -67,14 +96,20 @@ fn children(contact: &Contact<'_>, path: &str) -> Step<Vec<String>> {
     }
 }
 
-fn remove(contact: &Contact<'_>, path: &str) -> Step<bool> {
+/// The stat of a folder that is unused, or would be with `gone` of its children gone.
+fn unused_stat(contact: &Contact<'_>, path: &str, gone: usize) -> Step<Option<NodeStat>> {
     let Some(stat) = contact.stat(path)? else {
-        return Ok(false);
+        return Ok(None);
     };
     let was_a_folder = stat.child_changes > 0 && stat.ephemeral_owner == 0;
-    if !was_a_folder || stat.children > 0 || stat.data_bytes > 0 {
+    let is_empty = usize::try_from(stat.children).is_ok_and(|children| children <= gone);
+    Ok((was_a_folder && is_empty && stat.data_bytes == 0).then_some(stat))
+}
+
+fn remove(contact: &Contact<'_>, path: &str) -> Step<bool> {
+    let Some(stat) = unused_stat(contact, path, 0)? else {
         return Ok(false);
-    }
+    };
     // Not if somebody has put data into it since.
     match contact.delete(path, Some(stat.version)) {
         Ok(()) => {

@@ -1,6 +1,9 @@
 //! [`Client`] and its builder: one connection and one session, shared by the locks of a process.
 
 pub(crate) mod folders;
+mod look;
+
+pub use self::look::Node;
 
 use std::fmt;
 use std::sync::Arc;
@@ -133,6 +136,66 @@ impl Client {
     pub fn remove_empty_lock_folders(&self, root: &str) -> Result<usize> {
         let root = crate::znode::path::LockPath::parse(root).map_err(Error::invalid)?;
         crate::client::folders::remove_unused_below(self.session(), root.as_str())
+    }
+
+    /// The names of a node's children, in no order; `None` if there is no such node. A snapshot,
+    /// for tools that look around: `/` is where a look begins.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the path is not possible; otherwise as
+    /// [`Mutex::try_lock`](crate::Mutex::try_lock).
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// let client = zklock::Client::connect("localhost:2181")?;
+    /// for name in client.children("/locks")?.unwrap_or_default() {
+    ///     println!("/locks/{name}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn children(&self, path: &str) -> Result<Option<Vec<String>>> {
+        look::children(self.session(), path)
+    }
+
+    /// What a node holds, and the session that it goes with; `None` if there is no such node. So a
+    /// participant's path leads to the connection that the servers' logs and `cons` speak of.
+    ///
+    /// # Errors
+    /// As [`children`](Self::children).
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// let client = zklock::Client::connect("localhost:2181")?;
+    /// for one in zklock::Mutex::new(&client, "/locks/nightly")?.participants()? {
+    ///     if let Some(session) = client.node(one.path())?.and_then(|node| node.session_id()) {
+    ///         println!("{one}, session 0x{session:x}");
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn node(&self, path: &str) -> Result<Option<Node>> {
+        look::node(self.session(), path)
+    }
+
+    /// The folders that [`remove_empty_lock_folders`](Self::remove_empty_lock_folders) would remove
+    /// if it were called now, those first that it would remove first. Removes nothing.
+    ///
+    /// # Errors
+    /// As [`remove_empty_lock_folders`](Self::remove_empty_lock_folders).
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// let client = zklock::Client::connect("localhost:2181")?;
+    /// let unused = client.empty_lock_folders("/locks")?;
+    /// println!("would remove {unused:?}");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn empty_lock_folders(&self, root: &str) -> Result<Vec<String>> {
+        let root = crate::znode::path::LockPath::parse(root).map_err(Error::invalid)?;
+        crate::client::folders::unused_below(self.session(), root.as_str())
     }
 
     /// Ends the session now, for all clones.

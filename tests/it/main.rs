@@ -13,6 +13,7 @@ mod home_grown;
 mod kazoo;
 mod leaks;
 mod lock_registry;
+mod looking_around;
 mod lost_replies;
 mod multi_lock;
 mod mutex;
