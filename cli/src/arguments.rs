@@ -1,0 +1,297 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap_complete::Shell;
+
+/// Runs commands under distributed locks on Apache ZooKeeper, and shows who holds them.
+///
+/// A lock is a path in ZooKeeper. `zklock run /locks/nightly -- backup --all` waits until the lock
+/// is ours, runs the command, and gives the lock back; if the lock is lost meanwhile, the command is
+/// stopped before anybody else can have it.
+#[derive(Parser, Debug)]
+#[command(
+    name = "zklock",
+    version,
+    propagate_version = true,
+    max_term_width = 100
+)]
+#[command(
+    after_help = "Exit statuses of its own: 64 usage, 69 no server reached, 70 internal, \
+                        75 busy or timed out, 77 access refused, 79 lock lost, 126 and 127 the \
+                        command cannot be run or was not found, 128 + n ended by signal n."
+)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) connection: Connection,
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+}
+
+/// How to reach ZooKeeper; before or after the verb.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Connection")]
+pub(crate) struct Connection {
+    /// ZooKeeper's servers: host:port,host:port/chroot
+    #[arg(long, global = true, env = "ZK_CONNECT", value_name = "SERVERS")]
+    pub(crate) servers: Option<String>,
+    /// The session timeout to ask for; a holder that dies keeps its lock for so long.
+    #[arg(long, global = true, value_name = "DURATION", value_parser = duration, default_value = "10s")]
+    pub(crate) session_timeout: Duration,
+    /// Credentials, for example digest:user:password; can be given several times.
+    ///
+    /// What is on a command line can be seen by others on the machine; what is in the environment
+    /// cannot.
+    #[arg(
+        long,
+        global = true,
+        env = "ZK_AUTH",
+        hide_env_values = true,
+        value_name = "SCHEME:CREDENTIALS"
+    )]
+    pub(crate) auth: Vec<String>,
+    /// Whose node names the lock has. All who share a lock must agree.
+    #[arg(long, global = true, value_enum, default_value_t = Dialect::Curator)]
+    pub(crate) dialect: Dialect,
+    /// Say on stderr what the library does; twice for more.
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+}
+
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dialect {
+    /// Apache Curator's (Java), go-zookeeper's, and this library's own
+    Curator,
+    /// kazoo's (Python)
+    Kazoo,
+}
+
+impl From<Dialect> for zklock::Dialect {
+    fn from(dialect: Dialect) -> Self {
+        match dialect {
+            Dialect::Curator => Self::Curator,
+            Dialect::Kazoo => Self::Kazoo,
+        }
+    }
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Verb {
+    Run(Run),
+    Ls(Ls),
+    Who(Who),
+    Watch(Watch),
+    Revoke(Revoke),
+    Break(Break),
+    Gc(Gc),
+    Doctor(Doctor),
+    /// Print shell completions.
+    Completions {
+        /// For which shell.
+        shell: Shell,
+    },
+    /// Print the man page.
+    Man {
+        /// Write a page for each verb into this folder instead.
+        #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+        dir: Option<std::path::PathBuf>,
+    },
+}
+
+/// Run a command while holding a lock.
+///
+/// The command runs in its own process group, without a shell between. INT, TERM, HUP, QUIT, USR1
+/// and USR2 are passed on to the group. If the lock is lost, the group is stopped before anybody
+/// else can have it. What leaves the group by setsid(2), as daemons do, is out of reach.
+///
+/// The command finds ZKLOCK_PATH, ZKLOCK_NODE and ZKLOCK_SESSION in its environment, and, if the
+/// lock excludes everybody, ZKLOCK_FENCING_TOKEN: a number that rises from holder to holder, for
+/// stores that check it.
+#[derive(Args, Debug)]
+pub(crate) struct Run {
+    /// Do not wait: end with 75 if somebody else has the lock.
+    #[arg(long = "try", conflicts_with = "timeout")]
+    pub(crate) at_once: bool,
+    /// Wait for so long at the most, connecting included, then end with 75.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// Share the lock with others who say the same; see --write.
+    #[arg(long, group = "kind")]
+    pub(crate) shared: bool,
+    /// Exclude those who run with --shared. (Without either, a lock knows nothing of sharers.)
+    #[arg(long, group = "kind")]
+    pub(crate) write: bool,
+    /// Run together with at most N - 1 others who say the same.
+    #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) semaphore: Option<u32>,
+    /// How long the command has to end by itself, before it is killed.
+    ///
+    /// When the lock is about to be lost, the command is sent --signal so long before. At most a
+    /// quarter of the session timeout. Defaults to the smaller of 3s and a sixth of it.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) kill_after: Option<Duration>,
+    /// What is sent to the command to end it: a name or a number.
+    #[arg(long, value_name = "SIGNAL", value_parser = signal, default_value = "TERM")]
+    pub(crate) signal: i32,
+    /// Hold the lock at least so long, also if the command ends before.
+    ///
+    /// For short jobs that several machines start by clocks that differ.
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "0s", hide_default_value = true)]
+    pub(crate) at_least: Duration,
+    /// Write one line of JSON to this descriptor that tells our status from the command's.
+    #[arg(long, value_name = "N")]
+    pub(crate) status_fd: Option<i32>,
+    /// The lock's path.
+    pub(crate) path: String,
+    /// The command and its arguments.
+    #[arg(last = true, required = true, value_hint = ValueHint::CommandWithArguments)]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// List the locks at and under a path that are held or waited for.
+#[derive(Args, Debug)]
+pub(crate) struct Ls {
+    /// Look into the whole tree.
+    #[arg(short = 'R', long)]
+    pub(crate) recursive: bool,
+    /// Print one JSON array.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Where to begin; / for everything.
+    #[arg(default_value = "/")]
+    pub(crate) path: String,
+}
+
+/// Show who holds a lock and who waits for it, in order.
+#[derive(Args, Debug)]
+pub(crate) struct Who {
+    /// Print one JSON array.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The lock's path.
+    pub(crate) path: String,
+}
+
+/// Show who holds a lock and who waits, and then a line for each change, until interrupted.
+#[derive(Args, Debug)]
+pub(crate) struct Watch {
+    /// How often to look; what comes and goes between two looks is not seen.
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
+    pub(crate) every: Duration,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// The lock's path.
+    pub(crate) path: String,
+}
+
+/// Ask the holder of a lock to give it back. Whether it does is its decision.
+///
+/// `zklock run` sends its --signal to the command. Programs hear of it if they built the lock to be
+/// revocable.
+#[derive(Args, Debug)]
+pub(crate) struct Revoke {
+    /// The lock's path.
+    pub(crate) path: String,
+}
+
+/// Delete a contender's node by force: the next in the queue gets the lock at once.
+///
+/// The holder learns of it, but until it does, two can be at it. Ask with `revoke` first.
+#[derive(Args, Debug)]
+pub(crate) struct Break {
+    /// The lock's path.
+    pub(crate) path: String,
+    /// Whose node, by the name that `who` shows.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) node: String,
+    /// Do not ask on a terminal.
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+}
+
+/// Remove the folders of locks that nobody uses any more, in the tree below a path.
+///
+/// Without --force it only says which. Safe while locks are in use: who comes later makes the folder
+/// anew. (kazoo's lock objects that live already do not: see --force only when none do.)
+#[derive(Args, Debug)]
+pub(crate) struct Gc {
+    /// Remove them.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Below which path; itself it stays.
+    pub(crate) root: String,
+}
+
+/// Look at the way to ZooKeeper and at the servers, and say what would go wrong.
+///
+/// Takes a lock of its own some times to measure it.
+#[derive(Args, Debug)]
+pub(crate) struct Doctor {
+    /// The lock to measure with.
+    #[arg(long, default_value = "/zklock-doctor")]
+    pub(crate) path: String,
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| format!("{error}; write 500ms, 4s or 10m"))
+}
+
+/// A signal by name, with or without `SIG`, or by number.
+fn signal(text: &str) -> Result<i32, String> {
+    let name = text.to_ascii_uppercase();
+    let name = name.strip_prefix("SIG").unwrap_or(&name);
+    let found = (1..32).find(|signal| {
+        text.parse() == Ok(*signal) || signal_name(*signal).is_some_and(|known| known == name)
+    });
+    found.ok_or_else(|| "no such signal; write TERM, SIGTERM or 15".to_owned())
+}
+
+/// Without `SIG`.
+pub(crate) fn signal_name(signal: i32) -> Option<&'static str> {
+    signal_hook::low_level::signal_name(signal)?.strip_prefix("SIG")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn is_a_sound_command_line() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn signals_have_names_and_numbers() {
+        for text in ["TERM", "sigterm", "SIGTERM", "15"] {
+            assert_eq!(signal(text), Ok(15), "{text}");
+        }
+        for text in ["", "0", "64", "NOSUCH", "-15", "SIG15"] {
+            assert!(signal(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn options_stand_before_or_after_the_verb() {
+        for line in [
+            "zklock --servers a:1 who /l",
+            "zklock who --servers a:1 /l",
+            "zklock who /l --servers a:1",
+        ] {
+            let parsed = Arguments::try_parse_from(line.split(' ')).expect(line);
+            assert_eq!(parsed.connection.servers.as_deref(), Some("a:1"));
+        }
+    }
+
+    #[test]
+    fn durations_have_units() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
+        assert!(duration("4").is_err());
+        assert!(duration("-4s").is_err());
+    }
+}

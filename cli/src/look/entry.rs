@@ -1,0 +1,100 @@
+//! One holder or waiter, as it is shown.
+
+use std::fmt;
+
+use serde::Serialize;
+use zklock::{Client, Participant};
+
+use super::kind::Seen;
+
+#[derive(Serialize, Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Entry {
+    /// The name of its node.
+    pub(crate) node: String,
+    pub(crate) holds: bool,
+    /// A reader of a read-write lock.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    reads: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    host: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pid: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    thread: Option<String>,
+    /// When it queued, by its own clock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    since: Option<String>,
+    /// As the servers' logs have it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    session: Option<String>,
+    /// What it left for others to read.
+    data: String,
+}
+
+impl Entry {
+    /// Asks once for the session.
+    pub(crate) fn of(client: &Client, seen: &Seen) -> zklock::Result<Self> {
+        let mut entry = Self::without_session(seen);
+        let node = client.node(seen.participant.path())?;
+        let session = node.and_then(|node| node.session_id());
+        entry.session = session.map(|session| format!("0x{session:x}"));
+        Ok(entry)
+    }
+
+    pub(crate) fn without_session(seen: &Seen) -> Self {
+        let participant = &seen.participant;
+        let identity = participant.identity();
+        let identity = identity.as_ref();
+        Self {
+            node: name_of(participant).to_owned(),
+            holds: seen.holds,
+            reads: participant.is_reader(),
+            host: identity.map(|who| who.host().to_owned()),
+            pid: identity.map(zklock::Identity::process_id),
+            thread: identity.map(|who| who.thread().to_owned()),
+            since: identity.map(|who| humantime::format_rfc3339_seconds(who.since()).to_string()),
+            session: None,
+            data: String::from_utf8_lossy(participant.data()).into_owned(),
+        }
+    }
+
+    /// Who it is, in a few words.
+    pub(crate) fn who(&self) -> String {
+        match (&self.host, self.pid) {
+            (Some(host), Some(pid)) => format!("{} pid {pid}", host.escape_debug()),
+            _ if self.data.is_empty() => "(left no data)".to_owned(),
+            _ => self.data.escape_debug().to_string(),
+        }
+    }
+
+    pub(crate) fn since(&self) -> Option<&str> {
+        self.since.as_deref()
+    }
+
+    fn role(&self) -> &'static str {
+        match (self.holds, self.reads) {
+            (true, false) => "holds",
+            (true, true) => "reads",
+            (false, _) => "waits",
+        }
+    }
+}
+
+/// A line for people. Nothing in it can move the cursor: data is anybody's.
+impl fmt::Display for Entry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let since = self.since.as_deref().unwrap_or("-");
+        let session = self.session.as_deref().unwrap_or("-");
+        let (role, who, node) = (self.role(), self.who(), self.node.escape_debug());
+        write!(
+            f,
+            "{role:<5}  {who:<28}  {since:<20}  {session:<18}  {node}"
+        )
+    }
+}
+
+/// The last part of its node's path.
+pub(crate) fn name_of(participant: &Participant) -> &str {
+    let path = participant.path();
+    path.rsplit_once('/').map_or(path, |(_, name)| name)
+}

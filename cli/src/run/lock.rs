@@ -1,0 +1,183 @@
+//! The lock that a command runs under: its kinds behind one face.
+
+use std::time::Instant;
+
+use crossbeam_channel::{Receiver, never};
+use zklock::{
+    AcquireOptions, CancelToken, Client, LockState, LossReason, Mutex, MutexGuard, Permit, RwLock,
+    RwReadGuard, RwWriteGuard, Semaphore,
+};
+
+use super::Run;
+use super::certainty::{Certainty, of_state};
+use crate::arguments::Connection;
+use crate::look::kind::Kind;
+use crate::status::Failure;
+
+pub(crate) enum Lock {
+    Plain(Mutex),
+    Shared(RwLock),
+    Write(RwLock),
+    Permits(Semaphore),
+}
+
+pub(crate) enum Guard<'a> {
+    Plain(MutexGuard<'a>),
+    Shared(RwReadGuard<'a>),
+    Write(RwWriteGuard<'a>),
+    Permit(Permit),
+}
+
+/// How long to wait for it.
+pub(crate) enum Patience {
+    None,
+    Until(Option<Instant>),
+}
+
+impl Lock {
+    pub(crate) fn new(
+        client: &Client,
+        connection: &Connection,
+        arguments: &Run,
+    ) -> Result<Self, Failure> {
+        let (path, dialect) = (arguments.path.as_str(), connection.dialect.into());
+        let readers_and_writers = || {
+            let builder = RwLock::builder(client, path);
+            builder.dialect(dialect).revocable(true).build()
+        };
+        let lock = if arguments.shared {
+            Self::Shared(readers_and_writers()?)
+        } else if arguments.write {
+            Self::Write(readers_and_writers()?)
+        } else if let Some(max) = arguments.semaphore {
+            let builder = Semaphore::builder(client, path).dialect(dialect);
+            Self::Permits(builder.max(max).build()?)
+        } else {
+            let builder = Mutex::builder(client, path);
+            Self::Plain(builder.dialect(dialect).revocable(true).build()?)
+        };
+        Ok(lock)
+    }
+
+    /// Refuses a path that others use now for a lock of another kind: they would not exclude us,
+    /// nor we them.
+    pub(crate) fn refuse_mixing(
+        &self,
+        client: &Client,
+        connection: &Connection,
+        path: &str,
+    ) -> Result<(), Failure> {
+        let in_use = Kind::at(client, path, connection.dialect.into())?;
+        let (mixed, ours) = match (self, in_use) {
+            (Self::Plain(_), Some(Kind::ReadersAndWriters)) => {
+                (true, "say --shared or --write as they do")
+            }
+            (Self::Shared(_) | Self::Write(_), Some(Kind::Mutex)) => {
+                (true, "readers and writers need a path of their own")
+            }
+            _ => (false, ""),
+        };
+        if mixed {
+            let in_use = in_use.map(Kind::name).unwrap_or_default();
+            return Err(Failure::usage(format!(
+                "{path}: others use it as a {in_use} now, which would not keep them out; {ours}"
+            )));
+        }
+        Ok(())
+    }
+
+    /// Waits for the lock; `None` if it is busy, or was for too long.
+    pub(crate) fn acquire(
+        &self,
+        patience: &Patience,
+        stop: &CancelToken,
+    ) -> zklock::Result<Option<Guard<'_>>> {
+        let Patience::Until(deadline) = patience else {
+            return match self {
+                Self::Plain(lock) => Ok(lock.try_lock()?.map(Guard::Plain)),
+                Self::Shared(lock) => Ok(lock.try_read()?.map(Guard::Shared)),
+                Self::Write(lock) => Ok(lock.try_write()?.map(Guard::Write)),
+                Self::Permits(lock) => Ok(lock.try_acquire()?.map(Guard::Permit)),
+            };
+        };
+        let mut options = AcquireOptions::new().cancel(stop);
+        if let Some(deadline) = deadline {
+            options = options.deadline(*deadline);
+        }
+        let guard = match self {
+            Self::Plain(lock) => lock.lock_with(options).map(Guard::Plain),
+            Self::Shared(lock) => lock.read_with(options).map(Guard::Shared),
+            Self::Write(lock) => lock.write_with(options).map(Guard::Write),
+            Self::Permits(lock) => lock.acquire_with(options).map(Guard::Permit),
+        };
+        match guard {
+            Ok(guard) => Ok(Some(guard)),
+            Err(error) if error.is_timeout() => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Guard<'_> {
+    fn state(&self) -> LockState {
+        match self {
+            Self::Plain(guard) => guard.state(),
+            Self::Shared(guard) => guard.state(),
+            Self::Write(guard) => guard.state(),
+            Self::Permit(guard) => guard.state(),
+        }
+    }
+
+    /// Until when it is certainly ours.
+    pub(crate) fn certainty(&self) -> Certainty {
+        of_state(self.state())
+    }
+
+    pub(crate) fn lost(&self) -> Receiver<LossReason> {
+        match self {
+            Self::Plain(guard) => guard.lost().clone(),
+            Self::Shared(guard) => guard.lost().clone(),
+            Self::Write(guard) => guard.lost().clone(),
+            Self::Permit(guard) => guard.lost().clone(),
+        }
+    }
+
+    pub(crate) fn revocation(&self) -> Receiver<()> {
+        match self {
+            Self::Plain(guard) => guard.revocation().clone(),
+            Self::Shared(guard) => guard.revocation().clone(),
+            Self::Write(guard) => guard.revocation().clone(),
+            Self::Permit(_) => never(),
+        }
+    }
+
+    /// The path of our node.
+    pub(crate) fn node(&self) -> &str {
+        match self {
+            Self::Plain(guard) => guard.path(),
+            Self::Shared(guard) => guard.path(),
+            Self::Write(guard) => guard.path(),
+            Self::Permit(guard) => guard.path(),
+        }
+    }
+
+    /// The number for stores that refuse late writes. Only of what excludes everybody: holders
+    /// that share would have theirs refused for no reason.
+    pub(crate) fn fencing_token(&self) -> zklock::Result<Option<String>> {
+        let token = match self {
+            Self::Plain(guard) => guard.fencing_token()?,
+            Self::Write(guard) => guard.fencing_token()?,
+            Self::Shared(_) | Self::Permit(_) => return Ok(None),
+        };
+        Ok(Some(token.to_string()))
+    }
+
+    pub(crate) fn release(self) -> zklock::Result<()> {
+        match self {
+            Self::Plain(guard) => guard.unlock(),
+            Self::Shared(guard) => guard.unlock(),
+            Self::Write(guard) => guard.unlock(),
+            Self::Permit(guard) => guard.release(),
+        }
+    }
+}

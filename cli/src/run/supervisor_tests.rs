@@ -1,0 +1,285 @@
+//! Courses of a command's life, told as lists of what happens and what is done about it.
+
+use signal_hook::consts::{SIGINT, SIGTSTP, SIGUSR1};
+
+use super::*;
+
+const KILL_AFTER: Duration = Duration::from_secs(2);
+
+/// A supervisor and a clock that only this test moves.
+struct Story {
+    supervisor: Supervisor,
+    begun: Instant,
+    now: Instant,
+    certainty: Certainty,
+}
+
+impl Story {
+    fn with(change: impl FnOnce(&mut Settings, Instant)) -> Self {
+        let begun = Instant::now();
+        let mut settings = Settings {
+            kill_after: KILL_AFTER,
+            signal: SIGTERM,
+            hold_until: begun,
+            job_control: true,
+        };
+        change(&mut settings, begun);
+        Self {
+            supervisor: Supervisor::new(settings),
+            begun,
+            now: begun,
+            certainty: Certainty::Ours,
+        }
+    }
+
+    fn new() -> Self {
+        Self::with(|_, _| {})
+    }
+
+    fn at(&self, seconds: u64) -> Instant {
+        self.begun + Duration::from_secs(seconds)
+    }
+
+    /// Lets it be so many seconds after the beginning.
+    #[track_caller]
+    fn wait_until(&mut self, seconds: u64) -> Vec<Action> {
+        self.now = self.at(seconds);
+        self.happens(Input::Time)
+    }
+
+    fn know(&mut self, certainty: Certainty) -> Vec<Action> {
+        self.certainty = certainty;
+        self.happens(Input::Time)
+    }
+
+    fn happens(&mut self, input: Input) -> Vec<Action> {
+        self.supervisor.step(self.now, self.certainty, input)
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        self.supervisor.wake_at(self.now, self.certainty)
+    }
+
+    fn ends(&mut self, ending: Ending) -> Option<Outcome> {
+        assert_eq!(self.happens(Input::Ended(ending)), [Action::TakeTerminal]);
+        assert_eq!(self.happens(Input::Emptied), []);
+        self.supervisor.outcome()
+    }
+}
+
+const ASKED: [Action; 2] = [Action::Signal(SIGTERM), Action::Signal(SIGCONT)];
+
+#[test]
+fn a_quiet_life() {
+    let mut story = Story::new();
+    assert_eq!(story.wake_at(), None);
+    assert_eq!(story.wait_until(1000), []);
+    let ending = Ending::Exit(3);
+    let lost = false;
+    assert_eq!(story.ends(ending), Some(Outcome { ending, lost }));
+}
+
+#[test]
+fn a_lock_that_ends_is_left_in_time() {
+    let mut story = Story::new();
+    let end = story.at(10);
+    assert_eq!(story.know(Certainty::Until(end)), []);
+    assert_eq!(story.wake_at(), Some(story.at(8)));
+    assert_eq!(story.wait_until(7), []);
+    let asked = story.wait_until(8);
+    assert_eq!(asked[0], Action::Tell(Notice::Doubtful));
+    assert_eq!(asked[1..], ASKED);
+    assert_eq!(story.wake_at(), Some(end));
+    assert_eq!(story.wait_until(9), []);
+    let killed = [Action::Tell(Notice::Lost), Action::Signal(SIGKILL)];
+    assert_eq!(story.wait_until(10), killed);
+    assert_eq!(story.wake_at(), None);
+    assert_eq!(story.wait_until(11), []);
+    let ending = Ending::Signal(SIGKILL);
+    let lost = true;
+    assert_eq!(story.ends(ending), Some(Outcome { ending, lost }));
+}
+
+#[test]
+fn contact_that_comes_back_in_time_changes_nothing() {
+    let mut story = Story::new();
+    let end = story.at(10);
+    assert_eq!(story.know(Certainty::Until(end)), []);
+    story.wait_until(7);
+    assert_eq!(story.know(Certainty::Ours), []);
+    assert_eq!(story.wake_at(), None);
+    assert_eq!(story.wait_until(20), []);
+    assert_eq!(
+        story.ends(Ending::Exit(0)).map(|outcome| outcome.lost),
+        Some(false)
+    );
+}
+
+#[test]
+fn a_lock_that_may_end_at_any_moment_is_left_at_once_and_killed_when_it_ends() {
+    let mut story = Story::new();
+    assert_eq!(story.know(Certainty::Doubtful)[1..], ASKED);
+    assert_eq!(story.wait_until(100), []);
+    let killed = [Action::Tell(Notice::Lost), Action::Signal(SIGKILL)];
+    assert_eq!(story.know(Certainty::Over), killed);
+}
+
+/// It ended after the lock had: what it did last, another may have seen.
+#[test]
+fn a_command_that_ends_after_its_lock_has_lost_it() {
+    let mut story = Story::new();
+    story.certainty = Certainty::Over;
+    let actions = story.happens(Input::Ended(Ending::Exit(0)));
+    // For those whom it left running.
+    assert!(actions.contains(&Action::Signal(SIGKILL)), "{actions:?}");
+    story.happens(Input::Emptied);
+    assert!(
+        story
+            .supervisor
+            .outcome()
+            .is_some_and(|outcome| outcome.lost)
+    );
+}
+
+#[test]
+fn a_command_that_ends_in_doubt_has_not_lost_its_lock() {
+    let mut story = Story::new();
+    story.certainty = Certainty::Doubtful;
+    assert_eq!(
+        story.ends(Ending::Exit(0)).map(|outcome| outcome.lost),
+        Some(false)
+    );
+}
+
+#[test]
+fn what_is_left_running_gets_time_then_is_asked_then_killed() {
+    let mut story = Story::new();
+    let ending = Ending::Exit(0);
+    assert_eq!(story.happens(Input::Ended(ending)), [Action::TakeTerminal]);
+    assert!(story.supervisor.is_leaving());
+    assert_eq!(story.wait_until(1), []);
+    let asked = story.wait_until(2);
+    assert_eq!(asked[0], Action::Tell(Notice::LeftBehind { killed: false }));
+    assert_eq!(asked[1..], ASKED);
+    assert_eq!(story.wait_until(3), []);
+    let killed = story.wait_until(4);
+    assert_eq!(killed[1..], [Action::Signal(SIGKILL)]);
+    assert_eq!(story.wait_until(5), []);
+    assert_eq!(story.supervisor.outcome(), None);
+    assert_eq!(story.wait_until(6), [Action::Tell(Notice::Undying)]);
+    let lost = false;
+    assert_eq!(story.supervisor.outcome(), Some(Outcome { ending, lost }));
+}
+
+#[test]
+fn a_lost_lock_gives_no_time_to_what_is_left_running() {
+    let mut story = Story::new();
+    story.happens(Input::Ended(Ending::Exit(0)));
+    let actions = story.know(Certainty::Over);
+    assert_eq!(
+        actions,
+        [Action::Tell(Notice::Lost), Action::Signal(SIGKILL)]
+    );
+}
+
+#[test]
+fn a_lock_is_held_for_at_least_so_long() {
+    let mut story = Story::with(|settings, begun| {
+        settings.hold_until = begun + Duration::from_secs(5);
+    });
+    story.now = story.at(1);
+    let ending = Ending::Exit(0);
+    assert_eq!(story.ends(ending), None);
+    assert_eq!(story.wake_at(), Some(story.at(5)));
+    // The command has ended: what becomes of the lock does no harm to it.
+    assert_eq!(story.know(Certainty::Over), []);
+    assert_eq!(story.wait_until(5), []);
+    let lost = false;
+    assert_eq!(story.supervisor.outcome(), Some(Outcome { ending, lost }));
+}
+
+#[test]
+fn a_signal_ends_holding_on() {
+    let mut story = Story::with(|settings, begun| {
+        settings.hold_until = begun + Duration::from_secs(5);
+    });
+    assert_eq!(story.ends(Ending::Exit(0)), None);
+    assert_eq!(story.happens(Input::Signal(SIGTERM)), []);
+    assert!(story.supervisor.outcome().is_some());
+}
+
+#[test]
+fn signals_are_passed_on() {
+    let mut story = Story::new();
+    for signal in [SIGINT, SIGUSR1] {
+        assert_eq!(
+            story.happens(Input::Signal(signal)),
+            [Action::Signal(signal)]
+        );
+    }
+    // What is stopped could not act on it.
+    assert_eq!(story.happens(Input::Signal(SIGTERM)), ASKED);
+    story.happens(Input::Ended(Ending::Exit(0)));
+    assert_eq!(
+        story.happens(Input::Signal(SIGINT)),
+        [Action::Signal(SIGINT)]
+    );
+}
+
+const STOPPED: Input = Input::Stopped {
+    signal: SIGTSTP,
+    foreground: false,
+};
+
+#[test]
+fn a_command_that_stops_stops_us_and_goes_on_with_us() {
+    let mut story = Story::new();
+    let suspended = [Action::TakeTerminal, Action::Suspend(SIGTSTP)];
+    assert_eq!(story.happens(STOPPED), suspended);
+    let resumed = [Action::GiveTerminal, Action::Signal(SIGCONT)];
+    assert_eq!(story.happens(Input::Resumed), resumed);
+    // A second SIGCONT, as shells send it, does nothing to what runs.
+    assert_eq!(story.happens(Input::Resumed), []);
+}
+
+#[test]
+fn a_stopped_command_does_not_go_on_when_its_lock_has_gone_meanwhile() {
+    let mut story = Story::new();
+    story.happens(STOPPED);
+    story.certainty = Certainty::Over;
+    let killed = [Action::Tell(Notice::Lost), Action::Signal(SIGKILL)];
+    assert_eq!(story.happens(Input::Resumed), killed);
+}
+
+#[test]
+fn without_a_terminal_nobody_would_continue_us() {
+    let mut story = Story::with(|settings, _| settings.job_control = false);
+    assert_eq!(story.happens(STOPPED), []);
+    assert_eq!(
+        story.happens(Input::Resumed),
+        [Action::GiveTerminal, Action::Signal(SIGCONT)]
+    );
+}
+
+/// A shell's `fg` of a job that runs gives us the terminal and tells nobody.
+#[test]
+fn a_command_that_needs_the_terminal_gets_it_if_we_have_it() {
+    let mut story = Story::new();
+    let stopped = Input::Stopped {
+        signal: SIGTTIN,
+        foreground: true,
+    };
+    let actions = story.happens(stopped);
+    assert_eq!(actions, [Action::GiveTerminal, Action::Signal(SIGCONT)]);
+}
+
+#[test]
+fn a_lock_that_is_asked_for_asks_the_command_once_and_does_not_kill_it() {
+    let mut story = Story::new();
+    assert_eq!(story.happens(Input::Revoked)[1..], ASKED);
+    assert_eq!(story.wait_until(1000), []);
+    assert_eq!(
+        story.ends(Ending::Exit(0)).map(|outcome| outcome.lost),
+        Some(false)
+    );
+}

@@ -1,0 +1,185 @@
+//! The verbs that look at locks.
+
+use crate::ground::{Running, bare, client, said, server, wait_for_queue, zklock};
+
+fn hold(path: &str, more: &[&str]) -> Running {
+    let all = ["run"].iter().chain(more).copied().chain([path]);
+    let all = all.chain(["--", "sh", "-c", "echo ready; read line; exit 0"]);
+    Running::start(&mut zklock(all)).expect("ready")
+}
+
+#[test]
+fn the_queue_is_shown_in_order() {
+    let path = "/looking/who";
+    let holder = hold(path, &[]);
+    let waiter = Running::start(&mut zklock(["run", path, "--", "true"]));
+    wait_for_queue(&client(), path, 2);
+    let who = said(&mut zklock(["who", path]));
+    assert_eq!(who.status, 0, "{}", who.err);
+    let lines: Vec<_> = who.out.lines().collect();
+    assert_eq!(lines.len(), 2, "{}", who.out);
+    assert!(lines[0].starts_with("holds") && lines[0].contains(&format!("pid {}", holder.pid())));
+    assert!(lines[1].starts_with("waits") && lines[1].contains(&format!("pid {}", waiter.pid())));
+
+    let json = said(&mut zklock(["who", "--json", path])).out;
+    let all: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(all[0]["holds"], true);
+    assert_eq!(all[0]["pid"], holder.pid());
+    assert_eq!(all[1]["pid"], waiter.pid());
+    assert!(
+        all[0]["session"]
+            .as_str()
+            .is_some_and(|id| id.starts_with("0x"))
+    );
+    assert!(
+        all[0]["since"].is_string() && all[0]["host"].is_string() && all[0]["data"].is_string()
+    );
+
+    assert_eq!(holder.finish().status, 0);
+    assert_eq!(waiter.finish().status, 0);
+    let nobody = said(&mut zklock(["who", path]));
+    assert_eq!((nobody.status, &*nobody.out), (0, ""));
+    assert!(nobody.err.contains("nobody"), "{}", nobody.err);
+    assert_eq!(said(&mut zklock(["who", "--json", path])).out, "[]\n");
+}
+
+#[test]
+fn locks_of_every_kind_are_found_in_a_tree() {
+    let kinds: [(&str, &[&str], &str); 4] = [
+        ("/looking/tree/a/plain", &[], "mutex"),
+        ("/looking/tree/b", &["--shared"], "read-write lock"),
+        ("/looking/tree/c", &["--semaphore=2"], "semaphore"),
+        ("/looking/tree/d", &["--write"], "read-write lock"),
+    ];
+    let holders = kinds.map(|(path, more, _)| hold(path, more));
+    let json = said(&mut zklock(["ls", "-R", "--json", "/looking/tree"])).out;
+    let found: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    let found = found.as_array().expect("an array");
+    assert_eq!(found.len(), kinds.len(), "{json}");
+    for (found, (path, _, kind)) in found.iter().zip(kinds) {
+        assert_eq!(
+            (&found["path"], &found["kind"]),
+            (&path.into(), &kind.into())
+        );
+        assert_eq!(found["holders"].as_array().map(Vec::len), Some(1), "{json}");
+        assert_eq!(found["waiters"], 0);
+    }
+    // One level only.
+    let text = said(&mut zklock(["ls", "/looking/tree"])).out;
+    assert_eq!(text.lines().count(), 3, "{text}");
+    for holder in holders {
+        assert_eq!(holder.finish().status, 0);
+    }
+    assert_eq!(
+        said(&mut zklock(["ls", "-R", "--json", "/looking/tree"])).out,
+        "[]\n"
+    );
+}
+
+#[test]
+fn a_watch_tells_of_each_change() {
+    let path = "/looking/watch";
+    let first = hold(path, &[]);
+    let mut watch = Running::start(&mut zklock(["watch", "--every=20ms", path]));
+    assert!(watch.line().contains("is    holds"));
+    let second = Running::start(&mut zklock([
+        "run",
+        path,
+        "--",
+        "sh",
+        "-c",
+        "echo ready; read line; exit 0",
+    ]));
+    assert!(watch.line().contains("came  waits"));
+    assert_eq!(first.finish().status, 0);
+    assert!(watch.line().contains("left  holds"));
+    assert!(watch.line().contains("got   holds"));
+    assert_eq!(second.finish().status, 0);
+    assert!(watch.line().contains("left  holds"));
+    crate::support::process::kill(watch.pid());
+    // Killed: no status to look at.
+}
+
+#[test]
+fn only_who_is_named_is_broken() {
+    let path = "/looking/break";
+    let holder = hold(path, &[]);
+    let nobody = said(&mut zklock(["break", path, "--node", "nobody"]));
+    assert_eq!(nobody.status, 70);
+    assert!(nobody.err.contains("nobody stands there"), "{}", nobody.err);
+    assert_eq!(holder.finish().status, 0);
+}
+
+#[test]
+fn unused_folders_are_shown_before_they_are_removed() {
+    let used = hold("/looking/gc/used", &[]);
+    assert_eq!(
+        said(&mut zklock(["run", "/looking/gc/a/b", "--", "true"])).status,
+        0
+    );
+    let shown = said(&mut zklock(["gc", "/looking/gc"]));
+    assert_eq!(
+        shown.out, "/looking/gc/a/b\n/looking/gc/a\n",
+        "{}",
+        shown.err
+    );
+    let client = client();
+    assert!(
+        client
+            .children("/looking/gc/a/b")
+            .expect("it serves")
+            .is_some()
+    );
+    let removed = said(&mut zklock(["gc", "--force", "/looking/gc"]));
+    assert!(
+        removed.out.contains("removed 2"),
+        "{} {}",
+        removed.out,
+        removed.err
+    );
+    assert!(
+        client
+            .children("/looking/gc/a")
+            .expect("it serves")
+            .is_none()
+    );
+    assert!(
+        client
+            .children("/looking/gc/used")
+            .expect("it serves")
+            .is_some()
+    );
+    assert_eq!(used.finish().status, 0);
+}
+
+#[test]
+fn the_doctor_looks_at_the_servers() {
+    let doctor = said(&mut zklock(["doctor", "--path", "/looking/doctor"]));
+    assert_eq!(doctor.status, 0, "{}", doctor.err);
+    for part in [
+        &*format!("server {}: ZooKeeper ", server().connect_string()),
+        "standalone",
+        "session timeout: 10s",
+        "round trip: median",
+        "lock and unlock /looking/doctor: median",
+        "! one server is named",
+    ] {
+        assert!(doctor.out.contains(part), "{part}: {}", doctor.out);
+    }
+}
+
+#[test]
+fn completions_and_man_pages_name_every_verb() {
+    let bash = said(bare().args(["completions", "bash"])).out;
+    let folder = tempfile::tempdir().expect("a place for the pages");
+    let man = said(bare().args(["man", "--dir"]).arg(folder.path()));
+    assert_eq!(man.status, 0, "{}", man.err);
+    for verb in [
+        "run", "ls", "who", "watch", "revoke", "break", "gc", "doctor",
+    ] {
+        assert!(bash.contains(verb), "{verb}");
+        assert!(folder.path().join(format!("zklock-{verb}.1")).exists());
+    }
+    assert!(!bash.contains("__shim"));
+    assert!(said(bare().arg("man")).out.contains(".TH zklock"));
+}

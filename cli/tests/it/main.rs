@@ -1,0 +1,11 @@
+//! The command as a user has it, on real servers.
+
+#[path = "../../../tests/support/mod.rs"]
+mod support;
+
+mod ground;
+mod looking;
+mod losses;
+mod running;
+mod signals;
+mod terminal;

@@ -1,0 +1,209 @@
+//! On a terminal: Ctrl-C, Ctrl-Z, and who may read the keys.
+
+use std::io::{Read, Write};
+use std::process::Child;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use pty_process::blocking::{Command, Pty, open};
+
+use crate::ground::{Running, SOON, client, queue_length, server, wait_for_queue, zklock};
+use crate::support::wait_until;
+
+const CTRL_C: &str = "\x03";
+const CTRL_Z: &str = "\x1a";
+
+/// A program on a terminal of its own.
+struct OnTerminal {
+    child: Child,
+    pty: Arc<Pty>,
+    shown: Arc<Mutex<String>>,
+    /// How much of it was looked for already.
+    seen: usize,
+}
+
+impl OnTerminal {
+    fn start(program: &str, arguments: &[&str]) -> Self {
+        let (pty, pts) = open().expect("a terminal can be had");
+        let command = Command::new(program)
+            .args(arguments)
+            .env("ZK_CONNECT", server().connect_string())
+            .env("PS1", "$ ");
+        let child = command.spawn(pts).expect("it can be started");
+        let pty = Arc::new(pty);
+        let shown = Arc::new(Mutex::new(String::new()));
+        let (from, to) = (Arc::clone(&pty), Arc::clone(&shown));
+        thread::spawn(move || {
+            let mut bytes = [0; 4096];
+            // It fails when nobody has the other side any more.
+            while let Ok(length @ 1..) = (&*from).read(&mut bytes) {
+                let text = String::from_utf8_lossy(&bytes[..length]);
+                to.lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .push_str(&text);
+            }
+        });
+        Self {
+            child,
+            pty,
+            shown,
+            seen: 0,
+        }
+    }
+
+    fn zklock(arguments: &[&str]) -> Self {
+        Self::start(env!("CARGO_BIN_EXE_zklock"), arguments)
+    }
+
+    /// A shell with job control, as a user has it.
+    fn shell() -> Self {
+        let mut shell = Self::start("bash", &["--norc", "--noprofile", "-i"]);
+        shell.expect("$ ");
+        shell
+    }
+
+    fn type_in(&self, keys: &str) {
+        (&*self.pty).write_all(keys.as_bytes()).expect("it is open");
+    }
+
+    /// Waits until this is shown, after what was waited for before.
+    #[track_caller]
+    fn expect(&mut self, text: &str) {
+        let (shown, seen) = (Arc::clone(&self.shown), self.seen);
+        let find = || {
+            let shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+            shown[seen..].find(text).map(|at| seen + at + text.len())
+        };
+        let found = crate::support::wait_for_some(SOON, find);
+        self.seen = found.unwrap_or_else(|| {
+            let shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+            panic!("{text:?} was not shown after {:?}", &shown[seen..])
+        });
+    }
+
+    fn end(mut self) -> Option<i32> {
+        self.child.wait().expect("it is our child").code()
+    }
+}
+
+#[test]
+fn a_command_can_read_the_terminal() {
+    let script = r#"echo "ready:"; read line; echo "<$line>""#;
+    let mut terminal = OnTerminal::zklock(&["run", "/terminal/read", "--", "sh", "-c", script]);
+    terminal.expect("ready:");
+    terminal.type_in("words\n");
+    terminal.expect("<words>");
+    assert_eq!(terminal.end(), Some(0));
+}
+
+#[test]
+fn control_c_reaches_the_command() {
+    let script = r#"trap 'echo "caught"; exit 7' INT; echo "ready:"; read line"#;
+    let mut terminal = OnTerminal::zklock(&["run", "/terminal/int", "--", "sh", "-c", script]);
+    terminal.expect("ready:");
+    terminal.type_in(CTRL_C);
+    terminal.expect("caught");
+    assert_eq!(terminal.end(), Some(7));
+    let mut terminal = OnTerminal::zklock(&[
+        "run",
+        "/terminal/int",
+        "--",
+        "sh",
+        "-c",
+        "echo ready:; exec sleep 1000",
+    ]);
+    terminal.expect("ready:");
+    terminal.type_in(CTRL_C);
+    assert_eq!(terminal.end(), Some(130));
+}
+
+#[test]
+fn control_c_ends_a_wait() {
+    let path = "/terminal/wait";
+    let hold = [
+        "run",
+        path,
+        "--",
+        "sh",
+        "-c",
+        "echo ready; read line; exit 0",
+    ];
+    let holder = Running::start(&mut zklock(hold)).expect("ready");
+    let client = client();
+    let terminal = OnTerminal::zklock(&["run", path, "--", "echo", "ran"]);
+    wait_for_queue(&client, path, 2);
+    terminal.type_in(CTRL_C);
+    assert_eq!(terminal.end(), Some(130));
+    assert_eq!(queue_length(&client, path), 1);
+    assert_eq!(holder.finish().status, 0);
+}
+
+#[test]
+fn control_z_stops_both_and_fg_goes_on_with_both() {
+    let mut shell = OnTerminal::shell();
+    let program = env!("CARGO_BIN_EXE_zklock");
+    shell.type_in(&format!(
+        "{program} run /terminal/stop -- sh -c 'echo ready\":\"; read line; echo \"<$line>\"'\n"
+    ));
+    shell.expect("ready:");
+    shell.type_in(CTRL_Z);
+    shell.expect("Stopped");
+    // The shell has the terminal again.
+    shell.type_in("echo and\" \"now\n");
+    shell.expect("and now");
+    shell.type_in("fg\n");
+    shell.expect("run /terminal/stop");
+    shell.type_in("words\n");
+    shell.expect("<words>");
+    shell.type_in("echo status\" \"$?; exit\n");
+    shell.expect("status 0");
+    assert_eq!(shell.end(), Some(0));
+}
+
+/// While both are stopped the session ends, and somebody else has the lock.
+#[test]
+fn a_command_does_not_go_on_when_the_lock_went_while_it_was_stopped() {
+    let path = "/terminal/lost";
+    let mut shell = OnTerminal::shell();
+    let program = env!("CARGO_BIN_EXE_zklock");
+    shell.type_in(&format!(
+        "{program} run --session-timeout=1s {path} -- sh -c 'echo ready\":\"; read line; echo went\" \"on'\n"
+    ));
+    shell.expect("ready:");
+    shell.type_in(CTRL_Z);
+    shell.expect("Stopped");
+    let client = client();
+    wait_until("the session is over", SOON, || {
+        queue_length(&client, path) == 0
+    });
+    shell.type_in("fg\n");
+    shell.expect("the lock is lost");
+    shell.type_in("echo status\" \"$?; exit\n");
+    shell.expect("status 79");
+    let shown = shell
+        .shown
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone();
+    assert!(!shown.contains("went on"), "{shown}");
+    assert_eq!(shell.end(), Some(0));
+}
+
+/// `fg` of a job that runs in the background gives its group the terminal, and tells nobody.
+#[test]
+fn a_command_in_the_background_stops_for_the_terminal_and_gets_it_with_fg() {
+    let mut shell = OnTerminal::shell();
+    let program = env!("CARGO_BIN_EXE_zklock");
+    shell.type_in(&format!(
+        "{program} run /terminal/back -- sh -c 'read line; echo \"<$line>\"' &\n"
+    ));
+    wait_for_queue(&client(), "/terminal/back", 1);
+    shell.type_in("wait %1; jobs\n");
+    shell.expect("Stopped");
+    shell.type_in("fg\n");
+    shell.expect("run /terminal/back");
+    shell.type_in("words\n");
+    shell.expect("<words>");
+    shell.type_in("exit\n");
+    assert_eq!(shell.end(), Some(0));
+}
