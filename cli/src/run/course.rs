@@ -97,7 +97,9 @@ impl Course<'_> {
             Action::GiveTerminal => self.terminal.give_to(self.group.id()),
             Action::Suspend(signal) => {
                 // All of our group, as the terminal would have done: there may be a pipeline. When
-                // it is over a SIGCONT comes; until then nothing is done for the command.
+                // it is over a SIGCONT comes; until then nothing is done for the command. One from
+                // before would let it go on while we stop.
+                while self.inbox.resumed.try_recv().is_ok() {}
                 if let Some(signal) = Signal::from_named_raw(signal) {
                     let _ = kill_current_process_group(signal);
                 }

@@ -210,7 +210,7 @@ fn follow(
         inbox,
         connection: events,
         supervisor: Supervisor::new(Settings {
-            job_control: terminal.is_there(),
+            job_control: terminal.has_job_control(),
             ..settings
         }),
         loss: None,

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGKILL, SIGTERM, SIGTTIN, SIGTTOU};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGKILL, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU};
 
 use super::certainty::Certainty;
 
@@ -82,7 +82,7 @@ pub(crate) struct Settings {
     pub(crate) signal: i32,
     /// `--at-least`.
     pub(crate) hold_until: Instant,
-    /// There is a terminal, and so perhaps a shell that stops and continues us.
+    /// A shell runs us as a job, which it can continue when we have stopped.
     pub(crate) job_control: bool,
 }
 
@@ -141,7 +141,7 @@ impl Supervisor {
         match input {
             Input::Time => {}
             Input::Ended(ending) => self.ended(now, ending, &mut actions),
-            Input::Emptied => self.emptied(now),
+            Input::Emptied => self.emptied(),
             Input::Stopped { signal, foreground } => {
                 self.was_stopped(signal, foreground, &mut actions);
             }
@@ -252,7 +252,7 @@ impl Supervisor {
         }
     }
 
-    fn emptied(&mut self, _now: Instant) {
+    fn emptied(&mut self) {
         if let Phase::Leaving { ending, .. } = self.phase {
             self.phase = Phase::Keeping(ending);
         }
@@ -269,6 +269,9 @@ impl Supervisor {
         } else if self.settings.job_control {
             actions.push(Action::TakeTerminal);
             actions.push(Action::Suspend(signal));
+        } else if signal == SIGTSTP {
+            // A key that does nothing where there is no shell to go back to.
+            actions.push(Action::Signal(SIGCONT));
         }
         // Else nobody would continue us, and what only continued the command would find it
         // without a guard.

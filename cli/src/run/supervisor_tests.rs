@@ -1,6 +1,6 @@
 //! Courses of a command's life, told as lists of what happens and what is done about it.
 
-use signal_hook::consts::{SIGINT, SIGTSTP, SIGUSR1};
+use signal_hook::consts::{SIGINT, SIGSTOP, SIGUSR1};
 
 use super::*;
 
@@ -252,9 +252,16 @@ fn a_stopped_command_does_not_go_on_when_its_lock_has_gone_meanwhile() {
 }
 
 #[test]
-fn without_a_terminal_nobody_would_continue_us() {
+fn without_a_shell_nobody_would_continue_us() {
     let mut story = Story::with(|settings, _| settings.job_control = false);
-    assert_eq!(story.happens(STOPPED), []);
+    assert_eq!(story.happens(STOPPED), [Action::Signal(SIGCONT)]);
+    story.happens(Input::Continued);
+    // This one somebody meant.
+    let stopped = Input::Stopped {
+        signal: SIGSTOP,
+        foreground: true,
+    };
+    assert_eq!(story.happens(stopped), []);
     assert_eq!(
         story.happens(Input::Resumed),
         [Action::GiveTerminal, Action::Signal(SIGCONT)]

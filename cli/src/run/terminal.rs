@@ -1,8 +1,8 @@
 //! The controlling terminal: who has its foreground.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 
-use rustix::process::{Pid, getpgrp};
+use rustix::process::{Pid, getpgid, getpgrp, getpid, getsid};
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 /// The terminal of our session, if it has one.
@@ -24,8 +24,12 @@ impl Terminal {
         }
     }
 
-    pub(crate) fn is_there(&self) -> bool {
-        self.tty.is_some()
+    /// Whether a shell runs us as a job that it can stop and continue.
+    ///
+    /// The kernel does not stop a group that has no such parent ("orphaned"), for example when we
+    /// are all that runs on the terminal.
+    pub(crate) fn has_job_control(&self) -> bool {
+        self.tty.is_some() && is_job(self.ours).unwrap_or_default()
     }
 
     /// Whether our own group is in the foreground.
@@ -52,4 +56,25 @@ impl Terminal {
     fn foreground(&self) -> Option<Pid> {
         tcgetpgrp(self.tty.as_ref()?).ok()
     }
+}
+
+/// Whether somebody above us in our session is of another group than `ours`.
+fn is_job(ours: Pid) -> Option<bool> {
+    let session = getsid(None).ok()?;
+    let mut above = parent(getpid())?;
+    while getsid(Some(above)) == Ok(session) {
+        if getpgid(Some(above)) != Ok(ours) {
+            return Some(true);
+        }
+        above = parent(above)?;
+    }
+    Some(false)
+}
+
+fn parent(of: Pid) -> Option<Pid> {
+    let stat = fs::read_to_string(format!("/proc/{}/stat", of.as_raw_nonzero())).ok()?;
+    // The name before may hold any character; after it come the state and the parent.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let parent = after_name.split_whitespace().nth(1)?;
+    Pid::from_raw(parent.parse().ok()?)
 }

@@ -207,3 +207,17 @@ fn a_command_in_the_background_stops_for_the_terminal_and_gets_it_with_fg() {
     shell.type_in("exit\n");
     assert_eq!(shell.end(), Some(0));
 }
+
+/// As `ssh -t` or a container runs it: no shell could bring it back.
+#[test]
+fn control_z_does_nothing_without_a_shell() {
+    let script = r#"echo "ready:"; read line; echo "<$line>""#;
+    let path = "/terminal/alone";
+    let mut terminal = OnTerminal::zklock(&["run", path, "--", "sh", "-c", script]);
+    terminal.expect("ready:");
+    terminal.type_in(CTRL_Z);
+    terminal.expect("^Z");
+    terminal.type_in("words\n");
+    terminal.expect("<words>");
+    assert_eq!(terminal.end(), Some(0));
+}
