@@ -64,7 +64,8 @@ impl Kind {
 
     /// What a child of this name says about its folder.
     pub(crate) fn of_child(name: &str, dialect: Dialect) -> Option<Self> {
-        if dialect == Dialect::Curator && matches!(name, "leases" | "locks") {
+        // Not `locks`, which stands beside it: many folders are named so.
+        if dialect == Dialect::Curator && name == "leases" {
             return Some(Self::Semaphore);
         }
         if dialect == Dialect::Kazoo && is_guid(name, &[32]) {
@@ -306,6 +307,7 @@ mod tests {
                 Dialect::Kazoo,
                 Some(Kind::ReadersAndWriters),
             ),
+            ("locks".to_owned(), Dialect::Curator, None),
             (bare.to_owned(), Dialect::Kazoo, Some(Kind::Semaphore)),
             ("hello".to_owned(), Dialect::Curator, None),
             ("block-0000000007".to_owned(), Dialect::Curator, None),

@@ -1,5 +1,6 @@
 //! The command's course under the lock: tells the supervisor what happens, and does what it says.
 
+use std::io;
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, never, select};
@@ -22,17 +23,26 @@ pub(crate) struct Course<'a> {
     pub(crate) inbox: &'a Inbox,
     pub(crate) connection: Receiver<ConnectionEvent>,
     pub(crate) supervisor: Supervisor,
+    pub(crate) known: Known,
+}
+
+/// What became known on the way.
+#[derive(Default)]
+pub(crate) struct Known {
+    /// Why the lock was lost.
     pub(crate) loss: Option<LossReason>,
+    /// Why the command could not be run.
+    pub(crate) failure: Option<io::Error>,
 }
 
 impl Course<'_> {
     /// Returns when nobody of the group is left and the lock may be given back.
-    pub(crate) fn follow(mut self) -> (Outcome, Option<LossReason>) {
+    pub(crate) fn follow(mut self) -> (Outcome, Known) {
         let mut lost = self.guard.lost();
         let mut revocation = self.guard.revocation();
         loop {
             if let Some(outcome) = self.supervisor.outcome() {
-                return (outcome, self.loss);
+                return (outcome, self.known);
             }
             let now = Instant::now();
             let wake = self.supervisor.wake_at(now, self.guard.certainty());
@@ -46,7 +56,7 @@ impl Course<'_> {
                 recv(self.inbox.children) -> _ => self.bury(),
                 recv(self.inbox.resumed) -> _ => self.step(Input::Resumed),
                 recv(lost) -> reason => {
-                    self.loss = reason.ok();
+                    self.known.loss = reason.ok();
                     // It stays ready for good.
                     lost = never();
                     self.step(Input::Time);
@@ -71,6 +81,12 @@ impl Course<'_> {
 
     fn bury(&mut self) {
         for change in self.group.changes() {
+            if let Change::Ended(_) = change {
+                self.known.failure = self.group.failure();
+                if self.known.failure.is_some() {
+                    self.supervisor.hold_no_longer(Instant::now());
+                }
+            }
             self.step(match change {
                 Change::Ended(ending) => Input::Ended(ending),
                 Change::Stopped(signal) => Input::Stopped {

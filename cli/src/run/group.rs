@@ -108,7 +108,7 @@ impl Group {
     }
 
     /// Why the command could not be run, if it could not. To be asked when it has ended.
-    pub(crate) fn failure(self) -> Option<io::Error> {
+    pub(crate) fn failure(&self) -> Option<io::Error> {
         self.line.failure()
     }
 }

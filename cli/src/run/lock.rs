@@ -10,7 +10,7 @@ use zklock::{
 
 use super::Run;
 use super::certainty::{Certainty, of_state};
-use crate::arguments::Connection;
+use crate::arguments::{Connection, Dialect};
 use crate::look::kind::Kind;
 use crate::status::Failure;
 
@@ -60,30 +60,32 @@ impl Lock {
     }
 
     /// Refuses a path that others use now for a lock of another kind: they would not exclude us,
-    /// nor we them.
+    /// nor we them. A mistake that is found, not one that cannot happen: both may come at once.
     pub(crate) fn refuse_mixing(
         &self,
         client: &Client,
         connection: &Connection,
         path: &str,
     ) -> Result<(), Failure> {
-        let in_use = Kind::at(client, path, connection.dialect.into())?;
-        let (mixed, ours) = match (self, in_use) {
-            (Self::Plain(_), Some(Kind::ReadersAndWriters)) => {
-                (true, "say --shared or --write as they do")
-            }
-            (Self::Shared(_) | Self::Write(_), Some(Kind::Mutex)) => {
-                (true, "readers and writers need a path of their own")
-            }
-            _ => (false, ""),
-        };
-        if mixed {
-            let in_use = in_use.map(Kind::name).unwrap_or_default();
-            return Err(Failure::usage(format!(
-                "{path}: others use it as a {in_use} now, which would not keep them out; {ours}"
-            )));
+        // kazoo's writers exclude its mutexes: their nodes have the same names.
+        if connection.dialect == Dialect::Kazoo {
+            return Ok(());
         }
-        Ok(())
+        // Who cannot be asked about now will be asked for the lock, with more patience.
+        let Ok(in_use) = Kind::at(client, path, connection.dialect.into()) else {
+            return Ok(());
+        };
+        let advice = match (self, in_use) {
+            (Self::Plain(_), Some(Kind::ReadersAndWriters)) => "say --shared or --write as they do",
+            (Self::Shared(_) | Self::Write(_), Some(Kind::Mutex)) => {
+                "readers and writers need a path of their own"
+            }
+            _ => return Ok(()),
+        };
+        let in_use = in_use.map(Kind::name).unwrap_or_default();
+        Err(Failure::usage(format!(
+            "{path}: others use it as a {in_use} now, which would not keep them out; {advice}"
+        )))
     }
 
     /// Waits for the lock; `None` if it is busy, or was for too long.

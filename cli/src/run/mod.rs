@@ -14,10 +14,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{bounded, select};
-use zklock::{Client, LossReason};
+use zklock::Client;
 
 use self::certainty::Certainty;
-use self::course::Course;
+use self::course::{Course, Known};
 use self::group::Group;
 use self::lock::{Guard, Lock, Patience};
 use self::report::{Report, StatusFd};
@@ -59,6 +59,7 @@ fn attempt(connection: &Connection, arguments: &Run) -> Result<Ending, Fallen> {
     let before = |failure| (failure, None);
     let deadline = arguments
         .timeout
+        .filter(|timeout| !timeout.is_zero())
         .and_then(|timeout| Instant::now().checked_add(timeout));
     kill_after(arguments, connection.session_timeout).map_err(before)?;
     let inbox = Inbox::open().map_err(|error| before(Failure::internal(error)))?;
@@ -137,7 +138,7 @@ fn acquire<'a>(
     inbox: &Inbox,
 ) -> Result<Guard<'a>, Failure> {
     let path = &arguments.path;
-    let patience = if arguments.at_once {
+    let patience = if at_once(arguments) {
         Patience::None
     } else {
         Patience::Until(deadline)
@@ -149,7 +150,7 @@ fn acquire<'a>(
     }
     match acquired? {
         Some(guard) => Ok(guard),
-        None if arguments.at_once => Err(Failure::new(
+        None if at_once(arguments) => Err(Failure::new(
             Status::Busy,
             format!("{path}: somebody else has the lock; `zklock who {path}` says who"),
         )),
@@ -213,27 +214,22 @@ fn follow(
             job_control: terminal.has_job_control(),
             ..settings
         }),
-        loss: None,
+        known: Known::default(),
     };
-    let (outcome, loss) = course.follow();
-    conclude(arguments, outcome, loss, group)
+    let (outcome, known) = course.follow();
+    conclude(arguments, outcome, known)
 }
 
 /// What the outcome is to the caller.
-fn conclude(
-    arguments: &Run,
-    outcome: Outcome,
-    loss: Option<LossReason>,
-    group: Group,
-) -> Result<Ending, Fallen> {
+fn conclude(arguments: &Run, outcome: Outcome, known: Known) -> Result<Ending, Fallen> {
     let path = &arguments.path;
-    if let Some(error) = group.failure() {
+    if let Some(error) = known.failure {
         let command = arguments.command[0].to_string_lossy();
         let failure = Failure::new(shim::cannot_run(&error), format!("{command}: {error}"));
         return Err((failure, None));
     }
     if outcome.lost {
-        let why = loss.map_or_else(
+        let why = known.loss.map_or_else(
             || "contact with ZooKeeper was lost".to_owned(),
             |why| why.to_string(),
         );
@@ -267,6 +263,11 @@ fn kill_after(arguments: &Run, session: Duration) -> Result<Duration, Failure> {
         )));
     }
     Ok(asked)
+}
+
+/// To wait for no time is not to wait.
+fn at_once(arguments: &Run) -> bool {
+    arguments.at_once || arguments.timeout.is_some_and(|timeout| timeout.is_zero())
 }
 
 fn interrupted(signal: i32) -> Failure {

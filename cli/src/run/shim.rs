@@ -118,10 +118,10 @@ impl Line {
     }
 
     /// Why the shim could not become the command. To be asked when it has ended.
-    pub(crate) fn failure(mut self) -> Option<io::Error> {
+    pub(crate) fn failure(&self) -> Option<io::Error> {
         let mut code = [0; size_of::<i32>()];
         // The end of the line comes at exec, or with the shim.
-        self.0.read_exact(&mut code).ok()?;
+        (&self.0).read_exact(&mut code).ok()?;
         Some(io::Error::from_raw_os_error(i32::from_ne_bytes(code)))
     }
 }

@@ -151,12 +151,18 @@ impl Supervisor {
             Input::Revoked => self.revoked(&mut actions),
         }
         self.clear_away(now, &mut actions);
-        if let Phase::Keeping(ending) = self.phase
-            && now >= self.settings.hold_until
-        {
-            self.phase = Phase::Over(ending);
+        if let Phase::Keeping(ending) = self.phase {
+            let is_gone = self.lost || certainty == Certainty::Over;
+            if is_gone || now >= self.settings.hold_until {
+                self.phase = Phase::Over(ending);
+            }
         }
         actions
+    }
+
+    /// The command could not be run: there is nothing to hold the lock for.
+    pub(crate) fn hold_no_longer(&mut self, now: Instant) {
+        self.settings.hold_until = now;
     }
 
     /// When to step again at the latest, if nothing happens.

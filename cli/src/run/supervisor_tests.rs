@@ -191,11 +191,30 @@ fn a_lock_is_held_for_at_least_so_long() {
     let ending = Ending::Exit(0);
     assert_eq!(story.ends(ending), None);
     assert_eq!(story.wake_at(), Some(story.at(5)));
-    // The command has ended: what becomes of the lock does no harm to it.
-    assert_eq!(story.know(Certainty::Over), []);
+    assert_eq!(story.know(Certainty::Doubtful), []);
+    assert_eq!(story.supervisor.outcome(), None);
     assert_eq!(story.wait_until(5), []);
     let lost = false;
     assert_eq!(story.supervisor.outcome(), Some(Outcome { ending, lost }));
+}
+
+#[test]
+fn a_lock_that_went_is_not_held_on() {
+    for went_before in [false, true] {
+        let mut story = Story::with(|settings, begun| {
+            settings.hold_until = begun + Duration::from_secs(5);
+        });
+        let ending = Ending::Signal(SIGKILL);
+        if went_before {
+            story.know(Certainty::Over);
+        }
+        story.ends(ending);
+        assert_eq!(story.know(Certainty::Over), []);
+        // The command that had ended before has come to no harm.
+        let lost = went_before;
+        let outcome = Outcome { ending, lost };
+        assert_eq!(story.supervisor.outcome(), Some(outcome));
+    }
 }
 
 #[test]

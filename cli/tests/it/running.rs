@@ -136,7 +136,7 @@ fn who_comes_too_late_is_told_so_and_leaves_nothing() {
     let path = "/run/busy";
     let holder = hold(&[path]);
     let client = client();
-    for patience in ["--try", "--timeout=300ms"] {
+    for patience in ["--try", "--timeout=0s", "--timeout=300ms"] {
         let said = said(&mut zklock(["run", patience, path, "--", "echo", "ran"]));
         assert_eq!((said.status, &*said.out), (75, ""));
         assert!(said.err.contains(path), "{}", said.err);
@@ -260,6 +260,16 @@ fn a_short_job_holds_its_lock_for_as_long_as_it_is_told() {
     assert_eq!(said.status, 4, "{}", said.err);
 }
 
+/// It would be held for nothing.
+#[test]
+fn a_command_that_cannot_be_run_holds_nothing() {
+    let path = "/run/nothing";
+    let all = ["run", "--at-least=1m", path, "--", "no-such-command"];
+    let begun = Instant::now();
+    assert_eq!(said(&mut zklock(all)).status, 127);
+    assert!(begun.elapsed() < Duration::from_secs(50));
+}
+
 #[test]
 fn so_many_run_at_once_and_no_more() {
     let path = "/run/semaphore";
@@ -287,6 +297,23 @@ fn sharers_run_together_and_exclude_who_writes() {
         assert_eq!(one.finish().status, 0);
     }
     assert_eq!(said(&mut zklock(writer)).status, 0);
+}
+
+/// Whose node names are those of a mutex.
+#[test]
+fn writers_in_kazoos_names_exclude_each_other() {
+    let path = "/run/kazoo";
+    let holder = hold(&["--dialect=kazoo", "--write", path]);
+    let try_it = |kind: &[&'static str]| {
+        let all = ["run", "--dialect=kazoo", "--try", path];
+        let all = all.iter().chain(kind).chain(&["--", "true"]).copied();
+        said(&mut zklock(all)).status
+    };
+    assert_eq!(try_it(&["--write"]), 75);
+    assert_eq!(try_it(&["--shared"]), 75);
+    assert_eq!(try_it(&[]), 75);
+    assert_eq!(holder.finish().status, 0);
+    assert_eq!(try_it(&["--write"]), 0);
 }
 
 /// The lines of a file that several commands append to.
