@@ -1,13 +1,15 @@
 //! What all tests of the command stand on.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::OnceLock;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::thread;
 use std::time::Duration;
 
 use zklock::{Client, Mutex};
 
-use crate::support::{Server, wait_until};
+use crate::support::{Server, wait_for_some, wait_until};
 
 /// For what must happen, and takes no time by itself.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -42,25 +44,21 @@ pub(crate) struct Said {
     pub(crate) err: String,
 }
 
+/// Runs it with nothing to read, to its end.
+#[track_caller]
 pub(crate) fn said(command: &mut Command) -> Said {
-    let output = command.stdin(Stdio::null()).output();
-    told(output.expect("it can be started"))
-}
-
-fn told(output: Output) -> Said {
-    let text = |bytes| String::from_utf8(bytes).expect("text");
-    Said {
-        status: output.status.code().expect("it was not killed"),
-        out: text(output.stdout),
-        err: text(output.stderr),
-    }
+    Running::start(command).finish()
 }
 
 /// A program that runs, and talks to the test through its input and output.
+///
+/// Its output is read aside, so that a test does not wait for ever for what does not come, or for
+/// the end of what somebody else holds open.
 pub(crate) struct Running {
     child: Child,
     input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
+    lines: Receiver<String>,
+    errors: Receiver<String>,
 }
 
 impl Running {
@@ -73,7 +71,8 @@ impl Running {
             .expect("it can be started");
         Self {
             input: child.stdin.take(),
-            output: BufReader::new(child.stdout.take().expect("piped")),
+            lines: lines(child.stdout.take().expect("piped")),
+            errors: lines(child.stderr.take().expect("piped")),
             child,
         }
     }
@@ -83,10 +82,12 @@ impl Running {
     }
 
     /// The next line of its output, without the end of line; empty at the end.
+    #[track_caller]
     pub(crate) fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).expect("text");
-        line.trim_end().to_owned()
+        match self.lines.recv_timeout(SOON) {
+            Err(RecvTimeoutError::Timeout) => panic!("not within {SOON:?}: a line of output"),
+            line => line.unwrap_or_default(),
+        }
     }
 
     /// Waits for this line, which must be the next.
@@ -97,20 +98,54 @@ impl Running {
     }
 
     /// Ends its input, and waits for its end.
+    #[track_caller]
     pub(crate) fn finish(mut self) -> Said {
         drop(self.input.take());
         self.end()
     }
 
     /// Waits for its end, with its input open.
+    #[track_caller]
     pub(crate) fn end(mut self) -> Said {
-        let mut out = String::new();
-        self.output.read_to_string(&mut out).expect("text");
-        let input = self.input.take();
-        let mut said = told(self.child.wait_with_output().expect("it is our child"));
-        drop(input);
-        said.out = out;
-        said
+        let ended = wait_for_some(SOON, || self.child.try_wait().expect("it is our child"));
+        let Some(ended) = ended else {
+            // What it runs goes with it.
+            self.child.kill().expect("it is our child");
+            panic!(
+                "not within {SOON:?}: its end; it said {:?}",
+                all(&self.errors)
+            );
+        };
+        Said {
+            status: ended.code().expect("it was not killed"),
+            out: all(&self.lines),
+            err: all(&self.errors),
+        }
+    }
+}
+
+fn lines(of: impl Read + Send + 'static) -> Receiver<String> {
+    let (to, lines) = mpsc::channel();
+    thread::spawn(move || {
+        for line in BufReader::new(of).lines().map_while(Result::ok) {
+            if to.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+/// All that is left of it, each line with its end.
+#[track_caller]
+fn all(lines: &Receiver<String>) -> String {
+    let mut text = String::new();
+    loop {
+        match lines.recv_timeout(SOON) {
+            Ok(line) => text.extend([&*line, "\n"]),
+            Err(RecvTimeoutError::Disconnected) => return text,
+            Err(RecvTimeoutError::Timeout) => panic!("somebody holds its output open"),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use std::thread;
 use pty_process::blocking::{Command, Pty, open};
 
 use crate::ground::{Running, SOON, client, queue_length, server, wait_for_queue, zklock};
-use crate::support::wait_until;
+use crate::support::{wait_for_some, wait_until};
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -74,15 +74,22 @@ impl OnTerminal {
             let shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
             shown[seen..].find(text).map(|at| seen + at + text.len())
         };
-        let found = crate::support::wait_for_some(SOON, find);
+        let found = wait_for_some(SOON, find);
         self.seen = found.unwrap_or_else(|| {
             let shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
             panic!("{text:?} was not shown after {:?}", &shown[seen..])
         });
     }
 
+    #[track_caller]
     fn end(mut self) -> Option<i32> {
-        self.child.wait().expect("it is our child").code()
+        let ended = wait_for_some(SOON, || self.child.try_wait().expect("it is our child"));
+        ended
+            .unwrap_or_else(|| {
+                self.child.kill().expect("it is our child");
+                panic!("not within {SOON:?}: its end");
+            })
+            .code()
     }
 }
 
