@@ -93,10 +93,10 @@ impl Kind {
         let is_contender = match dialect {
             Dialect::Kazoo => is_guid(guid, &[32]),
             _ if guid.is_empty() => true,
-            _ => {
-                let guid = guid.strip_suffix('-').unwrap_or_default();
-                is_guid(guid.strip_prefix("_c_").unwrap_or(guid), &[32, 36])
-            }
+            _ => match guid.strip_prefix("_c_") {
+                Some(guid) => is_guid(guid.strip_suffix('-').unwrap_or_default(), &[32, 36]),
+                None => is_guid(guid.strip_suffix('-').unwrap_or(guid), &[32]),
+            },
         };
         is_contender.then_some(kind)
     }
@@ -277,6 +277,11 @@ mod tests {
             ),
             (
                 format!("{bare}-lock-0000000007"),
+                Dialect::Curator,
+                Some(Kind::Mutex),
+            ),
+            (
+                format!("{bare}lock-0000000007"),
                 Dialect::Curator,
                 Some(Kind::Mutex),
             ),
