@@ -155,7 +155,7 @@ pub(crate) use {guard_traits, holding_methods, revocation_method, unlock_methods
 
 /// A guard was dropped, and its release did not go well.
 #[cold]
-pub(crate) fn log_release(result: crate::Result<()>) {
+pub(crate) fn log_release(result: crate::error::Result<()>) {
     match result {
         // Nothing was to be done, and a logger may not work in a forked child.
         Ok(()) => {}

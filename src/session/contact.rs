@@ -8,12 +8,12 @@
 use std::sync::Arc;
 
 use super::Session;
-use super::backend::{Answer, Created, NoReply, Refusal, Reply, Request};
+use super::backend::{Answer, Created, NoReply, Refusal, Reply, Request, WatchKind};
 use super::call_error::{CallError, Step};
 use super::own_call::OwnCall;
 use super::phase::{Connection, NoContact};
 use super::waiter::Waiter;
-use super::watches::Watch;
+use super::watches::{Wake, Watch};
 use crate::error::Error;
 use crate::link::Epoch;
 use crate::sync;
@@ -324,6 +324,25 @@ impl<'a> Contact<'a> {
             Voice::Waiter(waiter) => waiter.sleep(None),
             _ => Ok(signal.wait(None)),
         }
+    }
+}
+
+impl Watch {
+    /// To be made *before* the read that leaves the watch, so that an event that overtakes the
+    /// answer finds it. One that takes the place of another is made before that one is dropped: as
+    /// long as somebody is interested, a watch is not taken off the server.
+    pub(crate) fn new(
+        contact: &Contact<'_>,
+        path: &str,
+        kind: WatchKind,
+        wake: Option<Wake>,
+    ) -> Self {
+        Self::on(contact.session(), contact.number(), path, kind, wake)
+    }
+
+    /// Whether its silence says that nothing has changed since its read was answered on `contact`.
+    pub(crate) fn is_sure(&self, contact: &Contact<'_>) -> bool {
+        self.is_sure_on(contact.number())
     }
 }
 

@@ -1,33 +1,10 @@
 //! What became of a create whose answer was lost.
 
-use std::sync::Arc;
-
 use super::backend::{Created, Refusal};
 use super::call_error::{CallError, Step};
 use super::contact::{Contact, found};
+use super::orphan::Proof;
 use crate::link::Epoch;
-
-/// By what a node of ours is told from others of the same name.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Proof {
-    /// Its data, which holds a GUID.
-    Data(Arc<[u8]>),
-    /// The transaction that created it.
-    Made(i64),
-}
-
-impl Proof {
-    /// Whether what is found is what was written, or what was written over by somebody who wants
-    /// the lock back, which keeps the id.
-    pub(crate) fn is_in(&self, found: &[u8]) -> bool {
-        match self {
-            Self::Data(written) => {
-                found == &**written || id_of(written).is_some_and(|id| id_of(found) == Some(id))
-            }
-            Self::Made(_) => false,
-        }
-    }
-}
 
 /// Looks for what a create, whose reply was lost, may have made: a child of `folder` that begins
 /// with `prefix` and lives with the session of `epoch`.
@@ -86,15 +63,4 @@ fn flush(contact: &Contact<'_>, path: &str) -> Step<()> {
         Ok(()) | Err(CallError::Refused(Refusal::NoNode)) => Ok(()),
         Err(error) => Err(error),
     }
-}
-
-/// In front of the GUID in a node's data.
-pub(crate) const ID: &str = " id=";
-
-/// The end of a node's data that holds a GUID, if it does.
-pub(crate) fn id_of(data: &[u8]) -> Option<&[u8]> {
-    const GUID_DIGITS: usize = 32;
-    let at = data.len().checked_sub(ID.len() + GUID_DIGITS)?;
-    let id = &data[at..];
-    id.starts_with(ID.as_bytes()).then_some(id)
 }

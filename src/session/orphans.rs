@@ -10,34 +10,10 @@ use std::sync::Arc;
 use super::Session;
 use super::call_error::{CallError, Step};
 use super::contact::{Contact, gone};
-pub(crate) use super::created::Proof;
 use super::created::{find_created, find_plain};
+use super::orphan::Orphan;
 use crate::link::Epoch;
 use crate::sync::{self, Mutex};
-use crate::znode::path;
-
-/// One thing to remove.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Orphan {
-    /// A node of ours.
-    Node { path: String },
-    /// What a create may have made: a child of `folder` whose name begins with `prefix`, which
-    /// holds the GUID of that one create.
-    Created { folder: String, prefix: String },
-    /// A node of ours whose name is not: others use the same.
-    Plain { path: String, proof: Proof },
-}
-
-impl Orphan {
-    /// For a sequential create at `path`.
-    pub(super) fn created(path: &str) -> Self {
-        let (folder, prefix) = path::split(path);
-        Self::Created {
-            folder: folder.to_owned(),
-            prefix: prefix.to_owned(),
-        }
-    }
-}
 
 #[derive(Default)]
 pub(super) struct Orphans {

@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use super::Session;
 use super::backend::{Answer, NoReply, Reply, Request, Slot};
 use super::call_error::{CallError, Step};
-use super::orphans::{Orphan, Proof};
+use super::orphan::{Orphan, Proof};
 use super::phase::{Connection, NoContact};
 use crate::sync::Mutex;
 use crate::wait::signal::{Signal, Wakes};

@@ -28,7 +28,6 @@ use std::sync::Arc;
 
 use super::Session;
 use super::backend::{Answer, Request, Slot, WatchEvent, WatchKind};
-use super::contact::Contact;
 pub(crate) use super::notice::{Notice, OnWatchEvent, Wake};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -49,16 +48,14 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// To be made *before* the read that leaves the watch, so that an event that overtakes the
-    /// answer finds it. One that takes the place of another is made before that one is dropped: as
-    /// long as somebody is interested, a watch is not taken off the server.
-    pub(crate) fn new(
-        contact: &Contact<'_>,
+    /// See [`Watch::new`].
+    pub(super) fn on(
+        session: &Arc<Session>,
+        connection: u64,
         path: &str,
         kind: WatchKind,
         wake: Option<Wake>,
     ) -> Self {
-        let (session, connection) = (contact.session(), contact.number());
         let notice = Notice::new(wake);
         let is_doubtful = session.watches.add(path, kind, connection, &notice);
         Self {
@@ -96,9 +93,10 @@ impl Watch {
             && !self.notice.has_fired()
     }
 
-    /// Whether its silence says that nothing has changed since its read was answered on `contact`.
-    pub(crate) fn is_sure(&self, contact: &Contact<'_>) -> bool {
-        !self.is_doubtful && self.connection == contact.number() && self.notice.is_armed()
+    /// Whether its silence says that nothing has changed since its read was answered on this
+    /// connection.
+    pub(super) fn is_sure_on(&self, connection: u64) -> bool {
+        !self.is_doubtful && self.connection == connection && self.notice.is_armed()
     }
 
     /// The watch has surely fired on the server since it was left, or will by what is on its way

@@ -1,0 +1,61 @@
+//! One thing to remove, and by what it is known to be ours.
+
+use std::sync::Arc;
+
+use crate::znode::path;
+
+/// One thing to remove.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Orphan {
+    /// A node of ours.
+    Node { path: String },
+    /// What a create may have made: a child of `folder` whose name begins with `prefix`, which
+    /// holds the GUID of that one create.
+    Created { folder: String, prefix: String },
+    /// A node of ours whose name is not: others use the same.
+    Plain { path: String, proof: Proof },
+}
+
+impl Orphan {
+    /// For a sequential create at `path`.
+    pub(super) fn created(path: &str) -> Self {
+        let (folder, prefix) = path::split(path);
+        Self::Created {
+            folder: folder.to_owned(),
+            prefix: prefix.to_owned(),
+        }
+    }
+}
+
+/// By what a node of ours is told from others of the same name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Proof {
+    /// Its data, which holds a GUID.
+    Data(Arc<[u8]>),
+    /// The transaction that created it.
+    Made(i64),
+}
+
+impl Proof {
+    /// Whether what is found is what was written, or what was written over by somebody who wants
+    /// the lock back, which keeps the id.
+    pub(crate) fn is_in(&self, found: &[u8]) -> bool {
+        match self {
+            Self::Data(written) => {
+                found == &**written || id_of(written).is_some_and(|id| id_of(found) == Some(id))
+            }
+            Self::Made(_) => false,
+        }
+    }
+}
+
+/// In front of the GUID in a node's data.
+pub(crate) const ID: &str = " id=";
+
+/// The end of a node's data that holds a GUID, if it does.
+pub(crate) fn id_of(data: &[u8]) -> Option<&[u8]> {
+    const GUID_DIGITS: usize = 32;
+    let at = data.len().checked_sub(ID.len() + GUID_DIGITS)?;
+    let id = &data[at..];
+    id.starts_with(ID.as_bytes()).then_some(id)
+}
