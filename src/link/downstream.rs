@@ -12,6 +12,7 @@ use super::lease::Epoch;
 use super::replies;
 use super::stream::Stream;
 use super::targets::{Target, Targets};
+use super::ticket::Ticket;
 use super::wire::{Server, Wire};
 use super::{DialFailure, LinkEvent};
 
@@ -23,14 +24,6 @@ const FIRST_DIAL_AT_MOST: Duration = Duration::from_secs(2);
 const SETTLED: Duration = Duration::from_secs(1);
 /// After how many doublings the pauses stay the same.
 const MOST_DOUBLINGS: u32 = 16;
-
-/// What it takes to go on with a session on another connection.
-pub(super) struct Ticket {
-    epoch: Arc<Epoch>,
-    password: Vec<u8>,
-    /// The session above has heard of it.
-    announced: bool,
-}
 
 /// What is left from earlier connections.
 enum Past {
@@ -410,27 +403,6 @@ impl Down<'_> {
                 None => until,
             };
             self.wire.changed.wait_until(&mut state, wake);
-        }
-    }
-}
-
-impl Ticket {
-    fn new(number: u64, granted: ConnectResponse, sent_at: Instant) -> Self {
-        let timeout = granted.timeout();
-        Self {
-            epoch: Arc::new(Epoch::begun(number, granted.session_id, timeout, sent_at)),
-            password: granted.password,
-            announced: false,
-        }
-    }
-
-    /// The handshake that goes on with the session.
-    pub(super) fn request(&self, last_zxid_seen: i64) -> ConnectRequest {
-        ConnectRequest {
-            last_zxid_seen,
-            timeout_ms: i32::try_from(self.epoch.timeout().as_millis()).unwrap_or(i32::MAX),
-            session_id: self.epoch.session_id(),
-            password: self.password.clone(),
         }
     }
 }

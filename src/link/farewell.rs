@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use super::Link;
 use super::dial::Dialled;
-use super::downstream::Ticket;
 use super::frame;
 use super::targets::Targets;
+use super::ticket::Ticket;
 use super::wire::{Server, Wire};
 
 /// What one server is given.

@@ -64,6 +64,7 @@ mod stream;
 mod targets;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
+mod ticket;
 mod upstream;
 pub(crate) mod voice;
 mod wire;
