@@ -51,13 +51,30 @@ mod explored {
     /// The option is empty only while its thread waits on a condvar.
     pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
 
+    shuttle::thread_local! {
+        static LOCKED: std::cell::Cell<usize> = std::cell::Cell::new(0);
+    }
+
+    /// How many mutexes this thread has locked.
+    pub(crate) fn locked() -> usize {
+        LOCKED.with(std::cell::Cell::get)
+    }
+
+    impl<T> Drop for MutexGuard<'_, T> {
+        fn drop(&mut self) {
+            LOCKED.with(|locked| locked.set(locked.get() - 1));
+        }
+    }
+
     impl<T> Mutex<T> {
         pub(crate) fn new(value: T) -> Self {
             Self(shuttle::sync::Mutex::new(value))
         }
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             // A model thread that panics fails the whole schedule, so poison carries no news.
-            MutexGuard(Some(self.0.lock().unwrap_or_else(|e| e.into_inner())))
+            let guard = self.0.lock().unwrap_or_else(|e| e.into_inner());
+            LOCKED.with(|locked| locked.set(locked.get() + 1));
+            MutexGuard(Some(guard))
         }
     }
 

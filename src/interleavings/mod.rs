@@ -4,13 +4,21 @@
 //!
 //! What must hold in every schedule: never two holders who both believe it; never a lost wake-up
 //! (the explorer reports a deadlock); never a contender or a watch left; first come, first served
-//! among the threads of a process.
+//! among the threads of a process; never more permits held than there are; a holder whose lock is
+//! not lost is sure of it again in the end, and hears that somebody asks for it. In all of them the
+//! servers refuse that a client deletes another session's node, and that a request is made with a
+//! lock held.
 //!
 //! Time is an event: a wait with a deadline may end at any moment. Run with
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release --lib interleavings`.
 
 mod mutex;
+mod permits;
 mod readers;
+mod single_node;
+mod take_over;
+mod tenures;
+mod watches;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,19 +80,24 @@ impl Inside {
 
 /// All contenders and watches go, though some of them in the background.
 fn settle(ensemble: &Ensemble, sessions: &[&Arc<Session>]) {
-    let mut looks = 0;
-    let settled = || {
-        ensemble.children_of(FOLDER).is_empty()
+    until(ensemble, || {
+        ensemble.ephemeral_nodes().is_empty()
             && ensemble.watch_count() == 0
             && sessions.iter().all(|session| session.watched_paths() == 0)
-    };
-    while !settled() {
-        looks += 1;
-        assert!(looks < 10_000, "left behind: {ensemble:?}");
-        shuttle::thread::yield_now();
-    }
+    });
     for session in sessions {
         session.close(Duration::from_secs(1));
+    }
+}
+
+/// It comes to that without anybody's doing.
+#[track_caller]
+fn until(ensemble: &Ensemble, mut is_so: impl FnMut() -> bool) {
+    let mut looks = 0;
+    while !is_so() {
+        looks += 1;
+        assert!(looks < 10_000, "it does not come to that: {ensemble:?}");
+        shuttle::thread::yield_now();
     }
 }
 
@@ -122,14 +135,21 @@ type Chaos = fn(&Ensemble, &Arc<Line>);
 
 const PEACE: Chaos = |_, _| {};
 
-const LOST_SESSION: Chaos = |_, line| line.expire();
+/// Its nodes go with it, or some time after.
+const LOST_SESSION: Chaos = |ensemble, line| {
+    if thread_rng().gen_bool(0.5) {
+        line.expire();
+    } else if let Some(session_id) = line.lapse() {
+        for _ in 0..thread_rng().gen_range(0..8) {
+            shuttle::thread::yield_now();
+        }
+        ensemble.end_session(session_id);
+    }
+};
 
 const BROKEN_CONNECTIONS: Chaos = |_, line| {
-    line.strike(if thread_rng().gen_bool(0.5) {
-        Fault::Before
-    } else {
-        Fault::After
-    });
+    let faults = [Fault::Before, Fault::After, Fault::Late];
+    line.strike(faults[thread_rng().gen_range(0..faults.len())]);
     shuttle::thread::yield_now();
     line.reset();
 };

@@ -19,35 +19,44 @@ use crate::znode::names::{Class, Dialect, Grammar};
 use crate::znode::path::LockPath;
 
 /// One process.
-struct Process {
-    session: Arc<Session>,
-    line: Arc<Line>,
-    queue: Arc<LocalQueue>,
+pub(super) struct Process {
+    pub(super) session: Arc<Session>,
+    pub(super) line: Arc<Line>,
+    pub(super) queue: Arc<LocalQueue>,
+}
+
+/// How a process makes its lock.
+pub(super) type Make = fn(&Arc<Session>, &Policy) -> Arc<LocalQueue>;
+
+/// A lock by a queue.
+pub(super) fn by_queue(session: &Arc<Session>, policy: &Policy) -> Arc<LocalQueue> {
+    let contest = GlobalQueue::new(
+        session,
+        LockPath::parse(FOLDER).expect("good"),
+        Grammar::mutex(Dialect::Curator, None),
+        Class::Exclusive,
+        WaitStrategy::PredecessorWatch,
+        !policy.linger.is_zero(),
+    );
+    LocalQueue::new(contest, policy.clone(), Box::new(()))
 }
 
 impl Process {
-    fn start(ensemble: &Arc<Ensemble>, policy: &Policy, strategy: WaitStrategy) -> Arc<Self> {
+    pub(super) fn start(ensemble: &Arc<Ensemble>, policy: &Policy, make: Make) -> Arc<Self> {
         let (session, line) = ensemble.connect();
-        let contest = GlobalQueue::new(
-            &session,
-            LockPath::parse(FOLDER).expect("good"),
-            Grammar::mutex(Dialect::Curator, None),
-            Class::Exclusive,
-            strategy,
-            !policy.linger.is_zero(),
-        );
+        let queue = make(&session, policy);
         Arc::new(Self {
             session,
             line,
-            queue: LocalQueue::new(contest, policy.clone(), Box::new(())),
+            queue,
         })
     }
 
-    fn data() -> Arc<[u8]> {
+    pub(super) fn data() -> Arc<[u8]> {
         Arc::from([])
     }
 
-    fn lock(&self, bound: &Bound) -> crate::Result<()> {
+    pub(super) fn lock(&self, bound: &Bound) -> crate::Result<()> {
         self.queue.acquire(bound, Self::data)
     }
 
@@ -80,7 +89,7 @@ impl Process {
 }
 
 /// Nothing is left when all have gone.
-fn end(ensemble: &Ensemble, processes: &[Arc<Process>]) {
+pub(super) fn end(ensemble: &Ensemble, processes: &[Arc<Process>]) {
     for process in processes {
         let _ = process.queue.end_idle();
     }
@@ -89,12 +98,12 @@ fn end(ensemble: &Ensemble, processes: &[Arc<Process>]) {
 }
 
 /// Two processes with two threads each; what goes wrong is chosen by `chaos`.
-fn crowd(policy: Policy, chaos: Chaos) -> impl Fn() + Send + Sync + Clone {
+pub(super) fn crowd(make: Make, policy: Policy, chaos: Chaos) -> impl Fn() + Send + Sync + Clone {
     move || {
         let ensemble = Ensemble::new();
         let inside = Arc::new(Inside::default());
         let processes: Vec<_> = (0..2)
-            .map(|_| Process::start(&ensemble, &policy, WaitStrategy::PredecessorWatch))
+            .map(|_| Process::start(&ensemble, &policy, make))
             .collect();
         let mut threads = Vec::new();
         for process in [&processes[0], &processes[0], &processes[1]] {
@@ -116,7 +125,7 @@ fn crowd(policy: Policy, chaos: Chaos) -> impl Fn() + Send + Sync + Clone {
 
 fn model_crowd(chaos: Chaos) {
     for policy in policies() {
-        explore(SCHEDULES, crowd(policy, chaos));
+        explore(SCHEDULES, crowd(by_queue, policy, chaos));
     }
 }
 
@@ -147,7 +156,7 @@ fn model_of_first_come_first_served() {
     for policy in policies() {
         explore(SCHEDULES / 2, move || {
             let ensemble = Ensemble::new();
-            let process = Process::start(&ensemble, &policy, WaitStrategy::PredecessorWatch);
+            let process = Process::start(&ensemble, &policy, by_queue);
             let served = Arc::new(Mutex::new(Vec::new()));
             process.lock(&Bound::none()).expect("free");
             let mut threads = Vec::new();
@@ -183,7 +192,7 @@ fn model_of_a_close() {
     for policy in policies() {
         explore(SCHEDULES / 2, move || {
             let ensemble = Ensemble::new();
-            let process = Process::start(&ensemble, &policy, WaitStrategy::PredecessorWatch);
+            let process = Process::start(&ensemble, &policy, by_queue);
             let threads: Vec<_> = (0..3)
                 .map(|_| {
                     let process = Arc::clone(&process);

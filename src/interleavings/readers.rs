@@ -19,15 +19,20 @@ use crate::znode::names::{Class, Dialect, Grammar};
 use crate::znode::path::LockPath;
 
 /// One process.
-struct Process {
-    session: Arc<Session>,
-    line: Arc<Line>,
-    readers: Arc<SharedQueue>,
-    writers: Arc<LocalQueue>,
+pub(super) struct Process {
+    pub(super) session: Arc<Session>,
+    pub(super) line: Arc<Line>,
+    pub(super) readers: Arc<SharedQueue>,
+    pub(super) writers: Arc<LocalQueue>,
 }
 
 impl Process {
     fn start(ensemble: &Arc<Ensemble>) -> Arc<Self> {
+        Self::start_with(ensemble, &Policy::default())
+    }
+
+    /// `policy` is the writers'.
+    pub(super) fn start_with(ensemble: &Arc<Ensemble>, policy: &Policy) -> Arc<Self> {
         let (session, line) = ensemble.connect();
         let contest = |class| {
             GlobalQueue::new(
@@ -41,13 +46,13 @@ impl Process {
         };
         Arc::new(Self {
             readers: SharedQueue::new(contest(Class::Read), false, Box::new(())),
-            writers: LocalQueue::new(contest(Class::Write), Policy::default(), Box::new(())),
+            writers: LocalQueue::new(contest(Class::Write), policy.clone(), Box::new(())),
             session,
             line,
         })
     }
 
-    fn data() -> Arc<[u8]> {
+    pub(super) fn data() -> Arc<[u8]> {
         Arc::from([])
     }
 
@@ -99,7 +104,7 @@ impl Process {
     }
 }
 
-fn end(ensemble: &Ensemble, processes: &[Arc<Process>]) {
+pub(super) fn end(ensemble: &Ensemble, processes: &[Arc<Process>]) {
     let sessions: Vec<_> = processes.iter().map(|process| &process.session).collect();
     settle(ensemble, &sessions);
 }

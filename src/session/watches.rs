@@ -93,6 +93,11 @@ impl Watch {
             && !self.notice.has_fired()
     }
 
+    /// Whether it is live, and its silence up to now says that nothing has changed.
+    pub(crate) fn is_undisturbed(&self) -> bool {
+        !self.is_doubtful && self.is_live()
+    }
+
     /// Whether its silence says that nothing has changed since its read was answered on this
     /// connection.
     pub(super) fn is_sure_on(&self, connection: u64) -> bool {

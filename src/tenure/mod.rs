@@ -299,7 +299,7 @@ pub(crate) struct Ended(Vec<Watch>);
 impl Ended {
     /// Whether our nodes were watched all the time, and nothing was told.
     pub(crate) fn is_undisturbed(&self) -> bool {
-        self.0.iter().any(Watch::is_live)
+        self.0.iter().any(Watch::is_undisturbed)
     }
 
     /// Our nodes were removed, or will be: their watches have fired with that.

@@ -10,21 +10,24 @@
 //! event that was sent before it, and the other way round, and a caller can leave before its
 //! answer comes.
 
-use std::collections::{BTreeMap, VecDeque};
+mod tree;
+
+use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use shuttle::rand::{Rng, thread_rng};
+
+use self::tree::Tree;
 use super::backend::{
-    Answer, Backend, Created, NoReply, NotOpen, Refusal, Reply, Request, Slot, WatchEvent,
-    WatchKind,
+    Answer, Backend, NoReply, NotOpen, Reply, Request, Slot, WatchEvent, WatchKind,
 };
 use super::phase::Connection;
 use super::{LossReason, Session};
 use crate::link::Epoch;
 use crate::session::retry::RetryPolicy;
 use crate::sync::{self, Condvar, Mutex};
-use crate::znode::node::{NodeMode, NodeStat};
-use crate::znode::path::split;
+use crate::znode::node::NodeMode;
 
 /// Longer than any test: in memory, a session ends when it is told to.
 const TIMEOUT: Duration = Duration::from_secs(3600);
@@ -35,36 +38,6 @@ pub(crate) struct Ensemble {
     tree: Mutex<Tree>,
 }
 
-#[derive(Default)]
-struct Tree {
-    nodes: BTreeMap<String, Node>,
-    zxid: i64,
-    sessions: i64,
-    /// Who watches what, with the session.
-    watches: Vec<(WatchKind, String, i64)>,
-    /// Sessions that stand, and where they are reached.
-    lines: Vec<(i64, Weak<Line>)>,
-}
-
-struct Node {
-    data: Vec<u8>,
-    stat: NodeStat,
-    /// Counts creates of children: the next sequence number.
-    creates: i32,
-}
-
-impl Node {
-    fn check(&self, version: Option<i32>) -> Done<()> {
-        match version {
-            Some(version) if version != self.stat.version => Err(Refusal::BadVersion),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// What the tree says to a request.
-type Done<T> = Result<T, Refusal>;
-
 /// What happens to the next request of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
@@ -72,6 +45,9 @@ pub(crate) enum Fault {
     Before,
     /// The request is done, and the connection breaks before the answer arrives.
     After,
+    /// The connection breaks, and a write is done some time later: it is still on its way through
+    /// the server while the client goes on with another one.
+    Late,
 }
 
 impl Ensemble {
@@ -87,7 +63,7 @@ impl Ensemble {
             session: OnceLock::new(),
             state: Mutex::new(LineState::default()),
             work: Condvar::new(),
-            turns: Mutex::new(()),
+            turns: shuttle::sync::Mutex::new(()),
         });
         assert!(line.session.set(Arc::downgrade(&session)).is_ok());
         for run in [Line::bring_answers, Line::bring_events] {
@@ -102,9 +78,36 @@ impl Ensemble {
         (session, line)
     }
 
+    /// Ends a session, whose lease has run out before.
+    pub(crate) fn end_session(&self, session_id: i64) {
+        self.tree.lock().end_session(session_id);
+    }
+
     /// The children of `path`; none if it does not exist.
     pub(crate) fn children_of(&self, path: &str) -> Vec<String> {
         self.tree.lock().children(path).unwrap_or_default()
+    }
+
+    /// All nodes that live with a session.
+    pub(crate) fn ephemeral_nodes(&self) -> Vec<String> {
+        let tree = self.tree.lock();
+        let nodes = tree.nodes.iter();
+        let owned = nodes.filter(|(_, node)| node.stat.ephemeral_owner != 0);
+        owned.map(|(path, _)| path.clone()).collect()
+    }
+
+    /// Makes a persistent node, or replaces its data, by hand.
+    pub(crate) fn write(&self, path: &str, data: &[u8]) {
+        let mut tree = self.tree.lock();
+        if tree.set(path, data, None).is_err() {
+            let made = tree.create(path, data, NodeMode::Persistent, 0);
+            made.expect("its parent stands, and is no session's");
+        }
+    }
+
+    /// Removes a node by hand. Returns whether it stood.
+    pub(crate) fn remove(&self, path: &str) -> bool {
+        self.tree.lock().delete(path, None).is_ok()
     }
 
     /// Removes by hand the last one in a queue, if by its number it cannot be a holder: somebody is
@@ -139,177 +142,6 @@ impl std::fmt::Debug for Ensemble {
     }
 }
 
-impl Tree {
-    fn children(&self, path: &str) -> Done<Vec<String>> {
-        if !path.is_empty() && !self.nodes.contains_key(path) {
-            return Err(Refusal::NoNode);
-        }
-        let prefix = format!("{path}/");
-        let below = self.nodes.range(prefix.clone()..);
-        Ok(below
-            .map_while(|(child, _)| child.strip_prefix(&prefix))
-            .filter(|name| !name.contains('/'))
-            .map(str::to_owned)
-            .collect())
-    }
-
-    fn create(&mut self, path: &str, data: &[u8], mode: NodeMode, owner: i64) -> Done<String> {
-        let (parent, _) = split(path);
-        let mut path = path.to_owned();
-        if !parent.is_empty() {
-            let node = self.nodes.get_mut(parent).ok_or(Refusal::NoNode)?;
-            if node.stat.ephemeral_owner != 0 {
-                return Err(Refusal::EphemeralParent);
-            }
-            if mode == NodeMode::EphemeralSequential {
-                path = format!("{path}{:010}", node.creates);
-            }
-            node.creates += 1;
-        }
-        if self.nodes.contains_key(&path) {
-            return Err(Refusal::NodeExists);
-        }
-        self.zxid += 1;
-        let stat = NodeStat {
-            czxid: self.zxid,
-            ephemeral_owner: match mode {
-                NodeMode::Persistent => 0,
-                NodeMode::Ephemeral | NodeMode::EphemeralSequential => owner,
-            },
-            version: 0,
-            child_changes: 0,
-            children: 0,
-            data_bytes: i32::try_from(data.len()).expect("test data is small"),
-        };
-        let node = Node {
-            data: data.to_vec(),
-            stat,
-            creates: 0,
-        };
-        self.nodes.insert(path.clone(), node);
-        let parent = split(&path).0.to_owned();
-        self.fire(WatchKind::Data, &path, WatchEvent::Created);
-        self.fire(WatchKind::Children, &parent, WatchEvent::ChildrenChanged);
-        Ok(path)
-    }
-
-    fn set(&mut self, path: &str, data: &[u8], version: Option<i32>) -> Done<NodeStat> {
-        let node = self.nodes.get_mut(path).ok_or(Refusal::NoNode)?;
-        node.check(version)?;
-        node.data = data.to_vec();
-        node.stat.version += 1;
-        node.stat.data_bytes = i32::try_from(data.len()).expect("test data is small");
-        let stat = node.stat;
-        self.zxid += 1;
-        self.fire(WatchKind::Data, path, WatchEvent::DataChanged);
-        Ok(stat)
-    }
-
-    fn delete(&mut self, path: &str, version: Option<i32>) -> Done<()> {
-        let node = self.nodes.get(path).ok_or(Refusal::NoNode)?;
-        node.check(version)?;
-        if !self.children(path)?.is_empty() {
-            return Err(Refusal::NotEmpty);
-        }
-        self.zxid += 1;
-        self.nodes.remove(path);
-        let parent = split(path).0.to_owned();
-        // The server's own order: the node's watches, then those of its folder.
-        self.fire(WatchKind::Data, path, WatchEvent::Deleted);
-        self.fire(WatchKind::Children, path, WatchEvent::Deleted);
-        self.fire(WatchKind::Children, &parent, WatchEvent::ChildrenChanged);
-        Ok(())
-    }
-
-    /// Sends an event. Under the tree's lock, as each client gets its events in the order of the
-    /// changes.
-    fn fire(&mut self, kind: WatchKind, path: &str, event: WatchEvent) {
-        let hits = self
-            .watches
-            .extract_if(.., |(of, at, _)| *of == kind && at == path);
-        for (_, _, session_id) in hits.collect::<Vec<_>>() {
-            let line = self.lines.iter().find(|(id, _)| *id == session_id);
-            if let Some(line) = line.and_then(|(_, line)| line.upgrade()) {
-                line.send_event(path, event);
-            }
-        }
-    }
-
-    fn watch(&mut self, kind: WatchKind, path: &str, session_id: i64) {
-        let watch = (kind, path.to_owned(), session_id);
-        if !self.watches.contains(&watch) {
-            self.watches.push(watch);
-        }
-    }
-
-    fn end_session(&mut self, session_id: i64) {
-        self.watches.retain(|(_, _, id)| *id != session_id);
-        self.lines.retain(|(id, _)| *id != session_id);
-        let owned: Vec<_> = self
-            .nodes
-            .iter()
-            .filter(|(_, node)| node.stat.ephemeral_owner == session_id)
-            .map(|(path, _)| path.clone())
-            .collect();
-        for path in owned {
-            self.delete(&path, None)
-                .expect("no children, and the lock is held");
-        }
-    }
-}
-
-impl Tree {
-    fn answer(&mut self, request: &Request, session_id: i64) -> Done<Reply> {
-        Ok(match request {
-            Request::Create { path, data, mode } => {
-                let path = self.create(path, data, *mode, session_id)?;
-                let czxid = self.nodes.get(&path).map(|node| node.stat.czxid);
-                Reply::Created(Created { path, czxid })
-            }
-            Request::Delete { path, version } => {
-                self.delete(path, *version)?;
-                Reply::Done
-            }
-            Request::Children { path, watch } => {
-                let children = self.children(path)?;
-                if *watch {
-                    self.watch(WatchKind::Children, path, session_id);
-                }
-                Reply::Children(children)
-            }
-            Request::Data { path, watch } => {
-                let node = self.nodes.get(path).ok_or(Refusal::NoNode)?;
-                let reply = Reply::Data(node.data.clone(), node.stat);
-                if *watch {
-                    self.watch(WatchKind::Data, path, session_id);
-                }
-                reply
-            }
-            Request::Set {
-                path,
-                data,
-                version,
-            } => Reply::Stat(Some(self.set(path, data, *version)?)),
-            Request::Stat { path, watch } => {
-                if *watch {
-                    self.watch(WatchKind::Data, path, session_id);
-                }
-                Reply::Stat(self.nodes.get(path).map(|node| node.stat))
-            }
-            Request::Unwatch { path, kind } => {
-                let before = self.watches.len();
-                self.watches
-                    .retain(|(of, at, id)| (*of, at, *id) != (*kind, path, session_id));
-                if self.watches.len() == before {
-                    return Err(Refusal::NoWatch);
-                }
-                Reply::Done
-            }
-            Request::MakeRoot => Reply::Done,
-        })
-    }
-}
-
 /// One client's end: what a link is to a real server.
 pub(crate) struct Line {
     ensemble: Arc<Ensemble>,
@@ -317,8 +149,9 @@ pub(crate) struct Line {
     state: Mutex<LineState>,
     /// There is something to bring, or the line was closed.
     work: Condvar,
-    /// Connections are made and broken one after the other, as a link's one thread does.
-    turns: Mutex<()>,
+    /// Connections are made and broken one after the other, as a link's one thread does. (Not one
+    /// of the library's locks, under which no request may be made.)
+    turns: shuttle::sync::Mutex<()>,
 }
 
 #[derive(Default)]
@@ -331,11 +164,15 @@ struct LineState {
     connection: u64,
     open: bool,
     closed: bool,
+    /// See [`Line::dawdle`].
+    dawdling: bool,
     fault: Option<Fault>,
     /// What was submitted and not answered.
     requests: VecDeque<(u64, Vec<Request>, Arc<dyn Slot>)>,
     /// What is on its way: each event with its number.
     events: VecDeque<(String, WatchEvent, u64)>,
+    /// They were taken to the tree, and are being answered.
+    answering: bool,
     events_sent: u64,
     events_delivered: u64,
 }
@@ -354,15 +191,27 @@ impl Line {
             if state.closed {
                 return;
             }
-            tree.sessions += 1;
-            let session_id = tree.sessions;
-            tree.lines.push((session_id, Arc::downgrade(self)));
+            let session_id = tree.begin_session(Arc::downgrade(self));
             state.epochs += 1;
             let epoch = Arc::new(Epoch::new(state.epochs, session_id, TIMEOUT));
             state.connect(epoch)
         };
         if let Some(session) = self.session() {
             session.connected(connection, false);
+        }
+    }
+
+    /// From now on, who takes a watch off the servers may be slow at that, and so may be the answer.
+    pub(crate) fn dawdle(&self) {
+        self.state.lock().dawdling = true;
+    }
+
+    fn linger_over(&self, requests: &[Request]) {
+        let slow = |request: &Request| matches!(request, Request::Unwatch { .. });
+        if requests.iter().any(slow) && self.state.lock().dawdling {
+            for _ in 0..thread_rng().gen_range(0..400) {
+                shuttle::thread::yield_now();
+            }
         }
     }
 
@@ -373,7 +222,7 @@ impl Line {
 
     /// Breaks the connection and makes another one in the same session.
     pub(crate) fn reset(self: &Arc<Self>) {
-        let _turn = self.turns.lock();
+        let _turn = self.turns.lock().expect("no panic");
         let Some((session, epoch)) = self.cut() else {
             return;
         };
@@ -400,9 +249,7 @@ impl Line {
             (state.epoch.clone()?, number, lost)
         };
         let session_id = epoch.session_id();
-        let mut tree = self.ensemble.tree.lock();
-        tree.watches.retain(|(_, _, id)| *id != session_id);
-        drop(tree);
+        self.ensemble.tree.lock().lose_watches(session_id);
         for (_, requests, slot) in lost {
             slot.answered(requests.iter().map(|_| Answer::lost()).collect());
         }
@@ -414,26 +261,42 @@ impl Line {
     /// The lease runs out, the server expires the session, and a new one is made: in this order,
     /// as the lease is the shorter.
     pub(crate) fn expire(self: &Arc<Self>) {
-        let _turn = self.turns.lock();
-        let Some((session, epoch)) = self.cut() else {
-            return;
-        };
+        self.end_session(true);
+    }
+
+    /// The lease runs out, and a new session is made before the server expires the old one, which
+    /// is to be done by [`Ensemble::end_session`].
+    pub(crate) fn lapse(self: &Arc<Self>) -> Option<i64> {
+        self.end_session(false)
+    }
+
+    fn end_session(self: &Arc<Self>, at_once: bool) -> Option<i64> {
+        let _turn = self.turns.lock().expect("no panic");
+        let (session, epoch) = self.cut()?;
         epoch.lease().seal();
-        self.ensemble.tree.lock().end_session(epoch.session_id());
+        if at_once {
+            self.ensemble.end_session(epoch.session_id());
+        }
         session.lost(epoch.number(), LossReason::Session);
         self.new_session();
+        Some(epoch.session_id())
     }
 
     /// Runs one request on the tree, as the connection lets it.
     fn ask(self: &Arc<Self>, connection: u64, request: &Request) -> Answer {
         let fault = self.state.lock().fault.take();
-        let answer = if fault == Some(Fault::Before) {
-            Answer::lost()
-        } else {
-            self.run(connection, request)
-        };
-        if fault.is_none() {
-            return answer;
+        match fault {
+            None => return self.run(connection, request),
+            Some(Fault::Before) => {}
+            Some(Fault::After) => {
+                self.run(connection, request);
+            }
+            Some(Fault::Late) => {
+                let mut tree = self.ensemble.tree.lock();
+                if let Some(session_id) = self.session_on(connection, &tree) {
+                    tree.delay(request, session_id);
+                }
+            }
         }
         self.reset();
         Answer::lost()
@@ -441,22 +304,23 @@ impl Line {
 
     fn run(&self, connection: u64, request: &Request) -> Answer {
         let mut tree = self.ensemble.tree.lock();
-        let session_id = {
-            let state = self.state.lock();
-            match &state.epoch {
-                Some(epoch) if state.connection == connection && state.open => epoch.session_id(),
-                _ => return Answer::lost(),
-            }
-        };
-        if !tree.lines.iter().any(|(id, _)| *id == session_id) {
+        let Some(session_id) = self.session_on(connection, &tree) else {
             return Answer::lost();
-        }
+        };
         let result = tree.answer(request, session_id).map_err(NoReply::Refused);
         let events_before = self.state.lock().events_sent;
         Answer {
             result,
             events_before,
         }
+    }
+
+    /// The session of this connection, if both stand.
+    fn session_on(&self, connection: u64, tree: &Tree) -> Option<i64> {
+        let state = self.state.lock();
+        let epoch = state.epoch.as_ref()?;
+        let is_open = state.connection == connection && state.open;
+        (is_open && tree.has_session(epoch.session_id())).then(|| epoch.session_id())
     }
 
     fn send_event(&self, path: &str, event: WatchEvent) {
@@ -483,10 +347,17 @@ impl Line {
     }
 
     fn bring_answers(self: &Arc<Self>) {
-        while let Some((connection, requests, slot)) = self.next(|state| state.requests.pop_front())
-        {
+        let take = |state: &mut LineState| {
+            let next = state.requests.pop_front()?;
+            state.answering = true;
+            Some(next)
+        };
+        while let Some((connection, requests, slot)) = self.next(take) {
             let answers = requests.iter().map(|one| self.ask(connection, one));
-            slot.answered(answers.collect());
+            let answers = answers.collect();
+            self.linger_over(&requests);
+            slot.answered(answers);
+            self.state.lock().answering = false;
         }
     }
 
@@ -497,6 +368,23 @@ impl Line {
             }
             self.state.lock().events_delivered = number;
         }
+    }
+
+    /// Whether nothing is on its way, up or down.
+    pub(crate) fn is_quiet(&self) -> bool {
+        let state = self.state.lock();
+        let asked = !state.requests.is_empty() || state.answering;
+        !asked && state.events_delivered == state.events_sent
+    }
+
+    /// Whether the servers have this watch for this client.
+    pub(crate) fn watches(&self, kind: WatchKind, path: &str) -> bool {
+        let tree = self.ensemble.tree.lock();
+        let epoch = self.state.lock().epoch.clone();
+        let mut watches = tree.watches.iter();
+        epoch.is_some_and(|epoch| {
+            watches.any(|(of, at, id)| (*of, &**at, *id) == (kind, path, epoch.session_id()))
+        })
     }
 
     /// Whether this client has heard all that was sent to it.
@@ -526,6 +414,11 @@ impl Backend for MemoryBackend {
         requests: &[Request],
         slot: Arc<dyn Slot>,
     ) -> Result<(), NotOpen> {
+        assert!(
+            sync::locked() == 0 || std::thread::panicking(),
+            "requests under a lock: {requests:?}"
+        );
+        self.0.linger_over(requests);
         let mut state = self.0.state.lock();
         if state.connection != connection || !state.open || state.closed {
             return Err(NotOpen);
@@ -538,6 +431,10 @@ impl Backend for MemoryBackend {
     }
 
     fn call(&self, request: &Request) -> Result<Reply, NoReply> {
+        assert!(
+            sync::locked() == 0 || std::thread::panicking(),
+            "a request under a lock: {request:?}"
+        );
         let connection = self.0.state.lock().connection;
         self.0.ask(connection, request).result
     }
@@ -569,7 +466,7 @@ impl Backend for MemoryBackend {
             slot.answered(requests.iter().map(|_| Answer::lost()).collect());
         }
         if let Some(epoch) = epoch {
-            self.0.ensemble.tree.lock().end_session(epoch.session_id());
+            self.0.ensemble.end_session(epoch.session_id());
         }
     }
 }
