@@ -210,8 +210,9 @@ impl Place {
                     return Ok(self.listed(children, made_folder));
                 }
                 Err(CallError::Refused(Refusal::NoNode)) => {
-                    // The nodes that were in it went before the folder could.
-                    self.give_up();
+                    // Nodes that were in it went before the folder could; but somebody may have
+                    // made it again between two of our creates, so one of them may stand.
+                    self.withdraw();
                     made_folder = true;
                     self.folder.make(contact)?;
                 }

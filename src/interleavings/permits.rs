@@ -202,6 +202,26 @@ fn model_of_permits_and_a_removed_waiter_in_front() {
     explore(SCHEDULES, crowd(REMOVED_WAITER));
 }
 
+/// Two creates in one write, and somebody makes the folder between them: the first is refused, and
+/// the second one's node once stood forgotten until the session's end, a permit that nobody had.
+#[test]
+fn model_of_permits_whose_folder_is_made_between_two() {
+    explore(SCHEDULES, || {
+        let ensemble = Ensemble::new();
+        let home = LockPath::parse(COUNT).expect("good");
+        let process = Process::start(&ensemble, Limit::fixed(3, home));
+        let maker = {
+            let ensemble = Arc::clone(&ensemble);
+            shuttle::thread::spawn(move || ensemble.write(PERMITS, &[]))
+        };
+        let held = process.acquire(2, &Bound::none()).expect("free");
+        assert_eq!(held.nodes().len(), 2);
+        maker.join().expect("no panic");
+        let _ = process.permits.leave(&held);
+        settle(&ensemble, &[&process.session]);
+    });
+}
+
 /// A waiter once slept with the watch on the maximum left on a connection that had broken, and the
 /// one on the permits on the next: it never heard that there may be more. The limit and the list
 /// are of one connection, and when it goes both are looked at again.
