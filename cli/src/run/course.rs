@@ -17,7 +17,7 @@ use crate::say;
 /// Everything that a command's course touches.
 pub(crate) struct Course<'a> {
     pub(crate) path: &'a str,
-    pub(crate) guard: &'a Guard<'a>,
+    pub(crate) guard: &'a Guard,
     pub(crate) group: &'a Group,
     pub(crate) terminal: &'a Terminal,
     pub(crate) inbox: &'a Inbox,

@@ -21,10 +21,10 @@ pub(crate) enum Lock {
     Permits(Semaphore),
 }
 
-pub(crate) enum Guard<'a> {
-    Plain(MutexGuard<'a>),
-    Shared(RwReadGuard<'a>),
-    Write(RwWriteGuard<'a>),
+pub(crate) enum Guard {
+    Plain(MutexGuard),
+    Shared(RwReadGuard),
+    Write(RwWriteGuard),
     Permit(Permit),
 }
 
@@ -93,7 +93,7 @@ impl Lock {
         &self,
         patience: &Patience,
         stop: &CancelToken,
-    ) -> zklock::Result<Option<Guard<'_>>> {
+    ) -> zklock::Result<Option<Guard>> {
         let Patience::Until(deadline) = patience else {
             return match self {
                 Self::Plain(lock) => Ok(lock.try_lock()?.map(Guard::Plain)),
@@ -120,7 +120,7 @@ impl Lock {
     }
 }
 
-impl Guard<'_> {
+impl Guard {
     fn state(&self) -> LockState {
         match self {
             Self::Plain(guard) => guard.state(),

@@ -136,7 +136,7 @@ fn acquire<'a>(
     arguments: &Run,
     deadline: Option<Instant>,
     inbox: &Inbox,
-) -> Result<Guard<'a>, Failure> {
+) -> Result<Guard, Failure> {
     let path = &arguments.path;
     let patience = if at_once(arguments) {
         Patience::None
@@ -168,7 +168,7 @@ fn acquire<'a>(
 fn follow(
     client: &Client,
     arguments: &Run,
-    guard: &Guard<'_>,
+    guard: &Guard,
     settings: Settings,
     inbox: &Inbox,
 ) -> Result<Ending, Fallen> {
