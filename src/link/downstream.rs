@@ -7,8 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::dial::Dialled;
 use super::farewell;
-use super::frame::{ConnectRequest, ConnectResponse};
-use super::lease::Epoch;
+use super::frame::ConnectRequest;
 use super::replies;
 use super::stream::Stream;
 use super::targets::{Target, Targets};

@@ -73,7 +73,7 @@ macro_rules! holding_methods {
         #[must_use]
         pub fn view(&self) -> $crate::HoldView {
             use $crate::recipe::hold::Holding;
-            self.hold_view()
+            $crate::HoldView::of(self.own())
         }
 
         /// The path of our node, without the chroot.

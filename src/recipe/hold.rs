@@ -8,7 +8,6 @@ use std::sync::{Arc, OnceLock};
 use crossbeam_channel::Receiver;
 
 use super::guard::log_release;
-use super::view::HoldView;
 use crate::error::Result;
 use crate::local_queue::{LocalQueue, SharedQueue};
 use crate::session::{LossReason, Session};
@@ -229,10 +228,6 @@ pub(crate) trait Holding {
     fn tenure(&self) -> &Arc<Tenure>;
     fn session(&self) -> &Arc<Session>;
     fn own(&self) -> &Arc<OwnHold>;
-
-    fn hold_view(&self) -> HoldView {
-        HoldView::of(self.own())
-    }
 }
 
 impl fmt::Debug for OwnHold {

@@ -2,7 +2,6 @@
 
 mod barrier;
 mod double_barrier;
-mod downgrade_error;
 mod guard;
 mod hold;
 mod key;
@@ -21,14 +20,13 @@ mod view;
 
 pub use self::barrier::Barrier;
 pub use self::double_barrier::{DoubleBarrier, DoubleBarrierBuilder, Membership};
-pub use self::downgrade_error::DowngradeError;
 pub use self::lock_registry::{LockRegistry, LockRegistryBuilder};
 pub use self::multi_lock::{
     Lockable, MultiLock, MultiLockBuilder, MultiLockGuard, Permits, ReadSide, WriteSide,
 };
 pub use self::mutex::{Mutex, MutexBuilder, MutexGuard};
 pub use self::participant::Participant;
-pub use self::rw_lock::{RwLock, RwLockBuilder, RwReadGuard, RwWriteGuard};
+pub use self::rw_lock::{DowngradeError, RwLock, RwLockBuilder, RwReadGuard, RwWriteGuard};
 pub use self::semaphore::{Permit, Semaphore, SemaphoreBuilder};
 pub use self::semaphore_mutex::{SemaphoreMutex, SemaphoreMutexBuilder, SemaphoreMutexGuard};
 pub use self::shared_count::SharedCount;
