@@ -131,8 +131,8 @@ fn acquire_and_follow(
     ran
 }
 
-fn acquire<'a>(
-    lock: &'a Lock,
+fn acquire(
+    lock: &Lock,
     arguments: &Run,
     deadline: Option<Instant>,
     inbox: &Inbox,
