@@ -50,6 +50,8 @@
 //! `zklock-down`; by `zklock-up` only at the crate's good-bye. Connections begin and end on
 //! `zklock-down` alone; anybody may cut one, and it then finds it cut.
 
+#[allow(dead_code, reason = "waits for the link's own requests")]
+mod clock;
 pub(crate) mod codec;
 mod dial;
 mod downstream;

@@ -1,0 +1,221 @@
+//! The clock under the lease: one that goes on while the machine sleeps, and that a test can set.
+
+use std::time::{Duration, Instant};
+
+/// A moment on the clock under the lease: nanoseconds since some fixed moment in the past.
+///
+/// Not an [`Instant`]: on Linux that stops while the machine sleeps, and the server does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Moment(u64);
+
+impl Moment {
+    /// A moment from its nanoseconds. Moments begin at 1: 0 is free for "none" in an atomic.
+    #[inline]
+    pub(super) fn from_nanos(nanos: u64) -> Self {
+        Self(nanos.max(1))
+    }
+
+    #[inline]
+    pub(super) fn nanos(self) -> u64 {
+        self.0
+    }
+
+    /// As far ahead as the clock goes, if it is longer: 584 years.
+    #[inline]
+    pub(crate) fn plus(self, ahead: Duration) -> Self {
+        Self(self.0.saturating_add(nanos_of(ahead)))
+    }
+
+    /// How long it is since `earlier`; zero if that is later.
+    #[inline]
+    pub(crate) fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+#[inline]
+pub(super) fn nanos_of(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Tells the present [`Moment`]. Cheap to clone; clones tell the same time.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Clock {
+    /// Linux: `CLOCK_BOOTTIME`. Elsewhere what [`Instant`] is, and whether that goes on during
+    /// sleep is up to the system.
+    ///
+    /// No clock of a guest sees that its virtual machine was paused. Against that only fencing
+    /// tokens help.
+    #[default]
+    System,
+    /// Stands still until a test moves it.
+    #[cfg(test)]
+    Manual(ManualClock),
+}
+
+impl Clock {
+    #[inline]
+    pub(crate) fn now(&self) -> Moment {
+        match self {
+            Self::System => system_now(),
+            #[cfg(test)]
+            Self::Manual(clock) => clock.now(),
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+#[inline]
+fn system_now() -> Moment {
+    use rustix::time::{ClockId, clock_gettime};
+
+    let time = clock_gettime(ClockId::Boottime);
+    // Time since the machine started is not negative, and 2^64 ns are 584 years.
+    let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
+    let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);
+    Moment::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn system_now() -> Moment {
+    zero_at().1.plus(zero_at().0.elapsed())
+}
+
+/// One moment on both clocks. A second after the first moment there is, so that what lies just
+/// before the first use can be told.
+fn zero_at() -> (Instant, Moment) {
+    static ZERO: std::sync::OnceLock<(Instant, Moment)> = std::sync::OnceLock::new();
+    *ZERO.get_or_init(|| {
+        #[cfg(target_os = "linux")]
+        let moment = system_now();
+        #[cfg(not(target_os = "linux"))]
+        let moment = Moment::from_nanos(1_000_000_000);
+        (Instant::now(), moment)
+    })
+}
+
+/// For callers that still tell the time by [`Instant`]. The two clocks drift apart by as long as
+/// the machine sleeps, so a lease is only as good as the clock that its callers look at.
+impl From<Instant> for Moment {
+    #[inline]
+    fn from(at: Instant) -> Self {
+        let (instant, moment) = zero_at();
+        match at.checked_duration_since(instant) {
+            Some(ahead) => moment.plus(ahead),
+            None => Self::from_nanos(moment.0.saturating_sub(nanos_of(instant - at))),
+        }
+    }
+}
+
+impl From<Moment> for Instant {
+    fn from(at: Moment) -> Self {
+        let (instant, moment) = zero_at();
+        match at.0.checked_sub(moment.0) {
+            Some(ahead) => instant + Duration::from_nanos(ahead),
+            None => {
+                let back = Duration::from_nanos(moment.0 - at.0);
+                instant.checked_sub(back).unwrap_or(instant)
+            }
+        }
+    }
+}
+
+/// A clock that a test moves by hand, also as a sleep of the machine would.
+#[cfg(test)]
+#[derive(Clone, Debug)]
+pub(crate) struct ManualClock(std::sync::Arc<std::sync::atomic::AtomicU64>);
+
+#[cfg(test)]
+impl ManualClock {
+    pub(crate) fn at(moment: Moment) -> Self {
+        Self(std::sync::Arc::new(moment.0.into()))
+    }
+
+    pub(crate) fn now(&self) -> Moment {
+        Moment(self.0.load(std::sync::atomic::Ordering::SeqCst))
+    }
+
+    pub(crate) fn advance(&self, by: Duration) {
+        let by = nanos_of(by);
+        self.0.fetch_add(by, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_system_clock_goes_on_and_never_back() {
+        let clock = Clock::default();
+        // Its own looks lie around those of `Instant`, so delays of this thread only add to it.
+        let (first, begun) = (clock.now(), Instant::now());
+        let mut last = first;
+        while begun.elapsed() < Duration::from_millis(20) {
+            let now = clock.now();
+            assert!(now >= last, "{now:?} after {last:?}");
+            last = now;
+        }
+        assert!(clock.now().since(first) >= Duration::from_millis(19));
+    }
+
+    /// Linux counts from the start of the machine, sleep included; /proc/uptime is the same count.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn the_system_clock_counts_sleep() {
+        let uptime = || {
+            let text = std::fs::read_to_string("/proc/uptime").expect("Linux has it");
+            let seconds = text.split(' ').next().and_then(|word| word.parse().ok());
+            Duration::from_secs_f64(seconds.expect("seconds come first"))
+        };
+        let hundredth = Duration::from_millis(10);
+        let before = uptime();
+        let now = Duration::from_nanos(Clock::System.now().nanos());
+        let after = uptime();
+        assert!(before.saturating_sub(hundredth) <= now && now <= after + hundredth);
+    }
+
+    #[test]
+    fn instants_are_told_as_moments_and_back() {
+        let now = Instant::now();
+        for at in [
+            now,
+            now + Duration::from_secs(9),
+            now - Duration::from_millis(1),
+        ] {
+            assert_eq!(Instant::from(Moment::from(at)), at);
+        }
+        let later = Moment::from(now + Duration::from_secs(3));
+        assert_eq!(later.since(Moment::from(now)), Duration::from_secs(3));
+    }
+
+    #[test]
+    fn a_manual_clock_moves_for_all_its_clones() {
+        let manual = ManualClock::at(Moment::from_nanos(7));
+        let clock = Clock::Manual(manual.clone());
+        manual.advance(Duration::from_nanos(5));
+        assert_eq!(clock.now(), Moment::from_nanos(12));
+    }
+
+    /// `cargo test --release --lib what_a_look -- --ignored --nocapture`
+    #[test]
+    #[ignore = "a measurement"]
+    fn what_a_look_at_the_clock_costs() {
+        const LOOKS: u32 = 5_000_000;
+        fn each(name: &str, mut look: impl FnMut()) {
+            let begun = Instant::now();
+            for _ in 0..LOOKS {
+                look();
+            }
+            let each = begun.elapsed() / LOOKS;
+            println!("{name}: {each:?}");
+        }
+        let clock = Clock::default();
+        each("the clock under the lease", || {
+            std::hint::black_box(clock.now());
+        });
+        each("Instant::now", || {
+            std::hint::black_box(Instant::now());
+        });
+    }
+}
