@@ -51,6 +51,8 @@
 //! `zklock-down` alone; anybody may cut one, and it then finds it cut.
 
 #[allow(dead_code, reason = "waits for the link's own requests")]
+mod chain;
+#[allow(dead_code, reason = "waits for the link's own requests")]
 mod clock;
 pub(crate) mod codec;
 mod dial;
@@ -60,6 +62,7 @@ mod frame;
 mod gate;
 mod hosts;
 mod in_flight;
+#[allow(dead_code, reason = "waits for the link's own requests")]
 mod lease;
 mod replies;
 mod stream;
