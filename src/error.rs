@@ -31,6 +31,8 @@ enum Kind {
     Forked,
     #[error("the ZooKeeper session was lost, and everything it held with it")]
     SessionLost,
+    #[error("the lock is held, but not surely for so long")]
+    LeaseShort,
     #[error("the lock was lost: its node was removed by somebody else")]
     Removed,
     #[error("no connection to ZooKeeper")]
@@ -93,6 +95,9 @@ impl Error {
     pub(crate) fn session_lost() -> Self {
         Self::new(Kind::SessionLost)
     }
+    pub(crate) fn lease_short(context: impl Into<String>) -> Self {
+        Self::said(Kind::LeaseShort, context)
+    }
     pub(crate) fn removed(path: impl fmt::Display) -> Self {
         Self::said(Kind::Removed, path.to_string())
     }
@@ -125,6 +130,13 @@ impl Error {
     #[must_use]
     pub fn is_timeout(&self) -> bool {
         self.0.kind == Kind::Timeout
+    }
+
+    /// The lock is held, but not surely for as long as was asked for, by `ensure_for` of a guard
+    /// (such as [`MutexGuard::ensure_for`](crate::MutexGuard::ensure_for)). Nothing has changed.
+    #[must_use]
+    pub fn is_lease_short(&self) -> bool {
+        self.0.kind == Kind::LeaseShort
     }
 
     /// A [`CancelToken`](crate::CancelToken) ended the wait. Nothing was left behind.

@@ -64,7 +64,7 @@ fn judge(folder: &Folder, tenure: &Tenure, node: &str, deleted: Step<()>) -> Res
         Err(CallError::Refused(error)) => Err(folder.refusal(error)),
         Err(CallError::Left(error)) if error.is_lock_lost() || error.is_forked() => Err(error),
         Err(CallError::NotSent(_) | CallError::Unknown | CallError::Left(_)) => {
-            if tenure.epoch().lease().alive(crate::sync::now()) {
+            if tenure.epoch().lease().is_alive() {
                 reap(tenure, node);
                 Err(unconfirmed(node))
             } else {

@@ -6,7 +6,6 @@ use super::place::Won;
 use super::queue::Attempt;
 use crate::session::backend::WatchKind;
 use crate::session::{Contact, Step, Wake, Watch, found};
-use crate::sync::now;
 use crate::tenure::{NewTenure, Tenure};
 
 impl Attempt<'_> {
@@ -25,6 +24,10 @@ impl Attempt<'_> {
             // It went since the list.
             return Ok(None);
         }
+        // Whoever may take over sends nothing before it holds. Those further back, and those who
+        // list again first, make one write if they must when it is their turn: thousands who wait
+        // are not to write all the time.
+        let _seeking = is_only_one.then(|| contact.seek_proof(&self.place.nodes()[0].path));
         contact.sleep_until_any(&[ahead])?;
         if is_only_one {
             Ok(self.take_over(contact))
@@ -57,7 +60,7 @@ impl Attempt<'_> {
         let folder = self.folder_watch.as_ref()?;
         let proven = folder.is_sure(contact)
             && folder.notice().is_silent_before(deleted)
-            && contact.epoch().lease().alive(now());
+            && contact.epoch().lease().is_alive();
         if !proven {
             return None;
         }

@@ -30,7 +30,7 @@ use shuttle::{Config, FailurePersistence, MaxSteps, Runner};
 use crate::local_queue::Policy;
 use crate::session::Session;
 use crate::session::memory::{Ensemble, Fault, Line};
-use crate::sync::{Mutex, now};
+use crate::sync::Mutex;
 use crate::tenure::{LockState, Tenure};
 use crate::wait::bound::{Bound, deadline_after};
 use crate::wait::cancel::CancelToken;
@@ -57,11 +57,11 @@ impl Inside {
     /// lost. (One tenure can be inside twice: by re-entry, or by readers who share it.)
     fn enter(&self, tenure: &Arc<Tenure>, right: Right) {
         let mut inside = self.0.lock();
-        if tenure.state(now()) != LockState::Lost {
+        if tenure.state() != LockState::Lost {
             for (other, theirs) in inside.iter() {
                 assert!(
                     (right, *theirs) == (Right::Shared, Right::Shared)
-                        || other.state(now()) == LockState::Lost,
+                        || other.state() == LockState::Lost,
                     "two hold at once: {other:?} and {tenure:?}"
                 );
             }

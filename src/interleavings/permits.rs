@@ -12,7 +12,7 @@ use crate::global_queue::{Claim, GlobalQueue, Limit, PermitFolder, WaitStrategy}
 use crate::local_queue::{LocalQueue, Policy};
 use crate::session::memory::{Ensemble, Line};
 use crate::session::{Session, Waiter};
-use crate::sync::{Mutex, now};
+use crate::sync::Mutex;
 use crate::tenure::{LockState, Tenure};
 use crate::wait::bound::Bound;
 use crate::znode::names::{Class, Dialect, Grammar};
@@ -141,7 +141,7 @@ impl Inside {
         inside.push(Arc::clone(tenure));
         let believed = inside
             .iter()
-            .filter(|tenure| tenure.state(now()) != LockState::Lost);
+            .filter(|tenure| tenure.state() != LockState::Lost);
         let held: usize = believed.map(|tenure| tenure.nodes().len()).sum();
         assert!(held <= MOST, "{held} of {MOST} are held: {:?}", *inside);
     }

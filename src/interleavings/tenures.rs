@@ -11,7 +11,6 @@ use super::single_node::by_single_node;
 use super::{BROKEN_CONNECTIONS, SCHEDULES, explore, until};
 use crate::local_queue::Policy;
 use crate::session::memory::Ensemble;
-use crate::sync::now;
 use crate::tenure::LockState;
 use crate::wait::bound::Bound;
 
@@ -27,7 +26,7 @@ fn model_of_a_surviving_holder() {
         let tenure = process.queue.tenure();
         break_often(&ensemble, &process);
         until(&ensemble, || {
-            let state = tenure.state(now());
+            let state = tenure.state();
             assert_ne!(state, LockState::Lost, "the session stood all the time");
             state == LockState::Held
         });
@@ -66,7 +65,7 @@ fn model_of_a_revocation(make: Make) {
             // All that breaks has broken before.
             let breaker = breaker.take().expect("not taken yet");
             breaker.join().expect("no panic");
-            until(&ensemble, || tenure.is_held(now()));
+            until(&ensemble, || tenure.is_held());
         }
         assert!(other.queue.revoke(&node).expect("nothing breaks here"));
         until(&ensemble, || tenure.is_asked_back());

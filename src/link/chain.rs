@@ -211,6 +211,11 @@ impl Chain {
         }
     }
 
+    /// How long a request may go unanswered before another server is tried.
+    pub(super) fn patience(&self) -> Duration {
+        self.cadence.patience
+    }
+
     /// The next probe. `writes`: a node of ours stands, or is next in line.
     pub(super) fn next_probe(&self, writes: bool) -> Probe {
         let (kind, last) = if writes {

@@ -1,6 +1,6 @@
 //! The clock under the lease: one that goes on while the machine sleeps, and that a test can set.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A moment on the clock under the lease: nanoseconds since some fixed moment in the past.
 ///
@@ -76,48 +76,14 @@ fn system_now() -> Moment {
     Moment::from_nanos(seconds.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
+/// Counts from its first use, and from a second then, so that what lies just before can be told.
 #[cfg(not(target_os = "linux"))]
 fn system_now() -> Moment {
-    zero_at().1.plus(zero_at().0.elapsed())
-}
+    use std::time::Instant;
 
-/// One moment on both clocks. A second after the first moment there is, so that what lies just
-/// before the first use can be told.
-fn zero_at() -> (Instant, Moment) {
-    static ZERO: std::sync::OnceLock<(Instant, Moment)> = std::sync::OnceLock::new();
-    *ZERO.get_or_init(|| {
-        #[cfg(target_os = "linux")]
-        let moment = system_now();
-        #[cfg(not(target_os = "linux"))]
-        let moment = Moment::from_nanos(1_000_000_000);
-        (Instant::now(), moment)
-    })
-}
-
-/// For callers that still tell the time by [`Instant`]. The two clocks drift apart by as long as
-/// the machine sleeps, so a lease is only as good as the clock that its callers look at.
-impl From<Instant> for Moment {
-    #[inline]
-    fn from(at: Instant) -> Self {
-        let (instant, moment) = zero_at();
-        match at.checked_duration_since(instant) {
-            Some(ahead) => moment.plus(ahead),
-            None => Self::from_nanos(moment.0.saturating_sub(nanos_of(instant - at))),
-        }
-    }
-}
-
-impl From<Moment> for Instant {
-    fn from(at: Moment) -> Self {
-        let (instant, moment) = zero_at();
-        match at.0.checked_sub(moment.0) {
-            Some(ahead) => instant + Duration::from_nanos(ahead),
-            None => {
-                let back = Duration::from_nanos(moment.0 - at.0);
-                instant.checked_sub(back).unwrap_or(instant)
-            }
-        }
-    }
+    static FIRST: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    let first = FIRST.get_or_init(Instant::now);
+    Moment::from_nanos(1_000_000_000).plus(first.elapsed())
 }
 
 /// A clock that a test moves by hand, also as a sleep of the machine would.
@@ -143,6 +109,8 @@ impl ManualClock {
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
@@ -173,20 +141,6 @@ mod tests {
         let now = Duration::from_nanos(Clock::System.now().nanos());
         let after = uptime();
         assert!(before.saturating_sub(hundredth) <= now && now <= after + hundredth);
-    }
-
-    #[test]
-    fn instants_are_told_as_moments_and_back() {
-        let now = Instant::now();
-        for at in [
-            now,
-            now + Duration::from_secs(9),
-            now - Duration::from_millis(1),
-        ] {
-            assert_eq!(Instant::from(Moment::from(at)), at);
-        }
-        let later = Moment::from(now + Duration::from_secs(3));
-        assert_eq!(later.since(Moment::from(now)), Duration::from_secs(3));
     }
 
     #[test]

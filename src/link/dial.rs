@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use super::AuthInfo;
+use super::clock::Moment;
 use super::frame::{self, ConnectRequest, ConnectResponse, FrameBuffer, Next};
 use super::wire::Wire;
 
@@ -68,12 +69,12 @@ impl<'a> Dialled<'a> {
         self.deadline = Instant::now() + limit;
     }
 
-    /// Returns the server's answer, and when the request was sent.
+    /// Returns the server's answer, and when the request was sent, on the lease's clock.
     pub(super) fn shake_hands(
         &mut self,
         request: &ConnectRequest,
-    ) -> io::Result<(ConnectResponse, Instant)> {
-        let sent_at = Instant::now();
+    ) -> io::Result<(ConnectResponse, Moment)> {
+        let sent_at = self.wire.config.clock.now();
         self.stream.write_all(&request.to_frame())?;
         let response = self
             .read_frame(LEAST_HANDSHAKE_BYTES, ConnectResponse::parse)?

@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::chain::{Cadence, Opening};
+use super::clock::Moment;
 use super::dial::Dialled;
 use super::farewell;
 use super::frame::ConnectRequest;
@@ -151,15 +153,21 @@ impl Down<'_> {
         log::debug!("{what}");
     }
 
-    /// Enough to ask every server within the third of the timeout that is left when a silent
-    /// connection has been given up; doubled after each round, for servers that are slow.
+    /// At first enough to ask every server within a third of the timeout, and with a session to
+    /// go on with, no more than a 12th for each: the lease of what is held may have little more
+    /// than two of them left when a silent connection has been given up. Doubled after each round,
+    /// for servers that are slow.
     fn dial_limit(&self) -> Duration {
-        let timeout = match &self.past {
-            Past::Session(ticket) => ticket.epoch.timeout(),
-            _ => self.wire.config.session_timeout,
+        let (timeout, most) = match &self.past {
+            Past::Session(ticket) => {
+                let timeout = ticket.epoch.lease().timeout();
+                (timeout, timeout / 12)
+            }
+            _ => (self.wire.config.session_timeout, FIRST_DIAL_AT_MOST),
         };
         let servers = u32::try_from(self.targets.count()).unwrap_or(u32::MAX);
-        let first = (timeout / 3 / servers.max(1)).clamp(FIRST_DIAL_AT_LEAST, FIRST_DIAL_AT_MOST);
+        let first = (timeout / 3 / servers.max(1)).min(most);
+        let first = first.clamp(FIRST_DIAL_AT_LEAST, FIRST_DIAL_AT_MOST);
         let most = (timeout * 2 / 3).max(FIRST_DIAL_AT_LEAST);
         let doublings = self.failed_rounds.min(MOST_DOUBLINGS);
         first.saturating_mul(1 << doublings).min(most)
@@ -184,9 +192,10 @@ impl Down<'_> {
         };
         let epoch = Arc::clone(&ticket.epoch);
         // An answer after the lease has run out is of no use.
-        let left = epoch.lease().deadline().map_or(Duration::ZERO, |ends| {
-            ends.saturating_duration_since(Instant::now())
-        });
+        let lease = epoch.lease();
+        let left = lease
+            .ends()
+            .map_or(Duration::ZERO, |ends| ends.since(lease.now()));
         let mut server = Dialled::connect(self.wire, target.address, limit.min(left))?;
         // A server that lags behind what the session has seen refuses.
         let last_zxid_seen = self.wire.state.lock().last_zxid;
@@ -203,15 +212,12 @@ impl Down<'_> {
             self.close_remains(&mut server);
             return Ok(None);
         }
-        // The server now expires it after what it has granted this time, and the lease cannot be
-        // shortened under those who rely on it.
-        if response.timeout() < epoch.timeout() {
-            self.session_over("another server grants it a shorter timeout");
-        } else if !epoch.lease().renew(sent_at) {
-            self.session_over("its lease ran out before a server was reached");
-        } else {
-            return self.establish(target, server).map(Some);
+        // The server now expires it after what it has granted this time: that may be less.
+        if lease.resumed(response.timeout(), sent_at, lease.now()) {
+            let opening = Opening::Resumed;
+            return self.establish(target, server, opening, sent_at).map(Some);
         }
+        self.session_over("its lease ran out before a server was reached");
         // It has just been touched, so it would live on for all of its timeout.
         server.allow(limit);
         self.close_remains(&mut server);
@@ -269,8 +275,9 @@ impl Down<'_> {
         }
         self.wire.state.lock().last_zxid = 0;
         self.epochs += 1;
-        self.past = Past::Session(Ticket::new(self.epochs, response, sent_at));
-        self.establish(target, server)
+        let ticket = Ticket::new(self.wire, self.epochs, response, sent_at);
+        self.past = Past::Session(ticket);
+        self.establish(target, server, Opening::Created, sent_at)
     }
 
     /// Presents the credentials, before anything else can be sent, and announces the connection.
@@ -278,13 +285,15 @@ impl Down<'_> {
         &mut self,
         target: &Target,
         mut server: Dialled<'_>,
+        opening: Opening,
+        sent_at: Moment,
     ) -> Result<Arc<Server>, Failure> {
         let Some(ticket) = self.past.ticket() else {
             unreachable!("called with a session");
         };
         let epoch = Arc::clone(&ticket.epoch);
         for auth in &self.wire.config.auth {
-            server.allow(epoch.timeout() / 3);
+            server.allow(epoch.lease().timeout() / 6);
             if !server.present(auth)? {
                 let scheme = auth.scheme.clone();
                 // Where they were accepted before, this server may be the one that is wrong.
@@ -307,8 +316,12 @@ impl Down<'_> {
         self.connections += 1;
         let connection = self.connections;
         let server = Arc::new(Server::new(stream, Arc::clone(&epoch), connection));
-        state.connected(&server);
+        let cadence = Cadence::of(epoch.lease().timeout(), self.wire.config.tick);
+        state.connected(&server, cadence, opening, sent_at);
+        // With a node that stands, before what the session will repeat.
+        state.probe(&server, &self.wire.config.chroot);
         drop(state);
+        self.wire.flush(&server);
         let resumed = match &mut self.past {
             Past::Session(ticket) => std::mem::replace(&mut ticket.announced, true),
             _ => false,
@@ -331,7 +344,7 @@ impl Down<'_> {
     /// Notices when the lease has run out, or was sealed by the session above.
     fn end_lost_session(&mut self) {
         if let Past::Session(ticket) = &self.past
-            && !ticket.epoch.lease().alive(Instant::now())
+            && !ticket.epoch.lease().is_alive()
         {
             self.session_over("no server was reached before its lease ran out");
         }
@@ -397,8 +410,10 @@ impl Down<'_> {
             }
             let wake = match session.as_ref().map(|epoch| epoch.lease()) {
                 // Looked at again under the lock, as `abandon` seals first and notifies then.
-                Some(lease) if !lease.alive(now) => continue,
-                Some(lease) => lease.deadline().map_or(until, |ends| ends.min(until)),
+                Some(lease) => match lease.next_look(lease.now()) {
+                    Some(look) if lease.is_alive() => until.min(now + look),
+                    _ => continue,
+                },
                 None => until,
             };
             self.wire.changed.wait_until(&mut state, wake);

@@ -54,7 +54,7 @@ impl Link {
         let wire = &self.wire;
         let mut state = wire.state.lock();
         let farewell = frame::request(state.in_flight.close_session(), frame::OP_CLOSE);
-        state.queue(server, &farewell, Instant::now());
+        state.queue(server, &farewell);
         drop(state);
         wire.flush(server);
         let mut state = wire.state.lock();

@@ -2,9 +2,10 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
 
-use super::codec::{self, Expected, Shape};
+use super::chain::Sent;
+use super::clock::Moment;
+use super::codec::{self, Expected, Reply, ServerError, Shape};
 use super::frame::{self, ReplyHeader, RequestHeader};
 use super::voice::{Heard, Said, Slot};
 
@@ -30,7 +31,7 @@ enum Entry {
         /// The number that its answer carries.
         number: i32,
         shape: Shape,
-        sent_at: Instant,
+        sent: Sent,
     },
     /// The crate's, answered by us when it is its turn.
     Local { number: i32, err: i32 },
@@ -39,25 +40,46 @@ enum Entry {
         xid: i32,
         shape: Shape,
         expected: Expected,
-        sent_at: Instant,
+        sent: Sent,
         /// With the last of those that were said together: who is told.
         slot: Option<Arc<dyn Slot>>,
+    },
+    /// The link's own, to prove that the session stands.
+    Probe {
+        xid: i32,
+        expected: Expected,
+        sent: Sent,
+        /// The number of the node of ours that it asks for.
+        node: Option<u64>,
     },
     /// Our own, to close the session; nobody is told.
     Close { xid: i32 },
 }
 
-/// What a reply of the server answers.
+/// What a reply of the server answers. With `proof`, it was done.
 pub(super) enum Answered {
     /// A request of the crate, which waits for it under `number`.
-    Crate { number: i32, sent_at: Instant },
+    Crate {
+        number: i32,
+        proof: Option<Sent>,
+    },
     /// One of our own; when all that were said together are answered, who is told, and what.
     Own {
-        sent_at: Instant,
+        proof: Option<Sent>,
         said: Option<Said>,
     },
+    Probe(Probed),
     /// Our request to close the session.
     Close,
+}
+
+/// What a probe came to.
+pub(super) enum Probed {
+    Done(Sent),
+    /// The node of ours with this number, which it asked for, does not stand.
+    NodeGone(u64),
+    /// This server does not do what was asked.
+    Refused,
 }
 
 /// A reply that answers nothing, or not what was asked.
@@ -71,7 +93,7 @@ impl InFlight {
     }
 
     /// A request of the crate goes to the server: returns the number to send it with.
-    pub(super) fn forward(&mut self, header: RequestHeader, bytes: usize, now: Instant) -> i32 {
+    pub(super) fn forward(&mut self, header: RequestHeader, bytes: usize, sent: Sent) -> i32 {
         let xid = self.xid();
         self.queue.push_back(Entry::Crate {
             xid,
@@ -80,7 +102,7 @@ impl InFlight {
                 opcode: header.opcode,
                 bytes,
             },
-            sent_at: now,
+            sent,
         });
         xid
     }
@@ -100,17 +122,37 @@ impl InFlight {
         shape: Shape,
         expected: Expected,
         slot: Option<Arc<dyn Slot>>,
-        now: Instant,
+        sent: Sent,
     ) -> i32 {
         let xid = self.xid();
         self.queue.push_back(Entry::Own {
             xid,
             shape,
             expected,
-            sent_at: now,
+            sent,
             slot,
         });
         xid
+    }
+
+    /// A probe goes to the server: returns the number to send it with.
+    pub(super) fn probe(&mut self, expected: Expected, sent: Sent, node: Option<u64>) -> i32 {
+        let xid = self.xid();
+        self.queue.push_back(Entry::Probe {
+            xid,
+            expected,
+            sent,
+            node,
+        });
+        xid
+    }
+
+    /// When the request was sent that has waited longest for its answer.
+    pub(super) fn oldest(&self) -> Option<Moment> {
+        self.queue
+            .iter()
+            .find_map(Entry::sent)
+            .map(|sent| sent.at())
     }
 
     /// Our own last request: returns the number to send it with.
@@ -142,21 +184,23 @@ impl InFlight {
         match self.queue.pop_front() {
             Some(Entry::Crate {
                 number,
-                sent_at,
+                sent,
                 shape,
                 ..
             }) => {
                 self.suspicions.acquit(shape);
-                Ok(Answered::Crate { number, sent_at })
+                let proof = proof(shape.opcode, sent, header, record);
+                Ok(Answered::Crate { number, proof })
             }
             Some(Entry::Own {
                 shape,
                 expected,
-                sent_at,
+                sent,
                 slot,
                 ..
             }) => {
                 self.suspicions.acquit(shape);
+                let proof = proof(shape.opcode, sent, header, record);
                 self.heard.push(Heard::Reply {
                     expected,
                     err: header.err,
@@ -165,8 +209,14 @@ impl InFlight {
                     events_before,
                 });
                 let said = slot.map(|slot| Said::new(slot, std::mem::take(&mut self.heard)));
-                Ok(Answered::Own { sent_at, said })
+                Ok(Answered::Own { proof, said })
             }
+            Some(Entry::Probe {
+                expected,
+                sent,
+                node,
+                ..
+            }) => probed(&expected, sent, node, header, record).map(Answered::Probe),
             _ => Ok(Answered::Close),
         }
     }
@@ -201,7 +251,7 @@ impl InFlight {
                     let heard = slot.map(|slot| Said::new(slot, std::mem::take(&mut self.heard)));
                     told.extend(heard);
                 }
-                Entry::Close { .. } => {}
+                Entry::Probe { .. } | Entry::Close { .. } => {}
             }
         }
         told
@@ -212,7 +262,10 @@ impl Entry {
     /// Of those that the server answers.
     fn xid(&self) -> Option<i32> {
         match self {
-            Self::Crate { xid, .. } | Self::Own { xid, .. } | Self::Close { xid } => Some(*xid),
+            Self::Crate { xid, .. }
+            | Self::Own { xid, .. }
+            | Self::Probe { xid, .. }
+            | Self::Close { xid } => Some(*xid),
             Self::Local { .. } => None,
         }
     }
@@ -220,6 +273,15 @@ impl Entry {
     fn shape(&self) -> Option<Shape> {
         match self {
             Self::Crate { shape, .. } | Self::Own { shape, .. } => Some(*shape),
+            Self::Local { .. } | Self::Probe { .. } | Self::Close { .. } => None,
+        }
+    }
+
+    fn sent(&self) -> Option<Sent> {
+        match self {
+            Self::Crate { sent, .. } | Self::Own { sent, .. } | Self::Probe { sent, .. } => {
+                Some(*sent)
+            }
             Self::Local { .. } | Self::Close { .. } => None,
         }
     }
@@ -251,6 +313,30 @@ impl Suspicions {
 
     fn breaks(&self, shape: Shape) -> u32 {
         self.0.get(&shape).copied().unwrap_or(0)
+    }
+}
+
+/// What this answer is worth: nothing if it says that something was not done.
+fn proof(opcode: i32, sent: Sent, header: ReplyHeader, record: &[u8]) -> Option<Sent> {
+    (header.err == frame::OK && !codec::is_aborted(opcode, record)).then_some(sent)
+}
+
+fn probed(
+    expected: &Expected,
+    sent: Sent,
+    node: Option<u64>,
+    header: ReplyHeader,
+    record: &[u8],
+) -> Result<Probed, Nonsense> {
+    let answer = expected
+        .decode(header.err, record)
+        .map_err(|why| Nonsense(format!("the server sent a malformed reply ({})", why.0)))?;
+    let (Ok(Reply::Aborted { error, .. }) | Err(error)) = answer else {
+        return Ok(Probed::Done(sent));
+    };
+    match node {
+        Some(number) if error == ServerError::NoNode => Ok(Probed::NodeGone(number)),
+        _ => Ok(Probed::Refused),
     }
 }
 

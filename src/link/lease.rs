@@ -3,9 +3,12 @@
 #[cfg(all(test, not(shuttle)))]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::chain::Bases;
 use super::clock::{Clock, Moment, nanos_of};
@@ -48,8 +51,12 @@ const SEALED: u64 = 0;
 #[derive(Debug)]
 pub(crate) struct Lease {
     clock: Clock,
-    /// The smallest timeout ever granted, in nanoseconds, less the margin.
+    /// The smallest timeout ever granted, in nanoseconds.
+    timeout: AtomicU64,
+    /// The same, less the margin.
     length: AtomicU64,
+    /// The user takes the word of what may be a deposed leader: what is assumed is proven.
+    by_sync: bool,
     assumed: AtomicU64,
     /// Never later than `assumed`, except while that is being stored.
     proven: AtomicU64,
@@ -77,7 +84,9 @@ impl Lease {
     fn new(timeout: Duration, sent_at: Moment, clock: Clock) -> Self {
         Self {
             clock,
+            timeout: AtomicU64::new(nanos_of(timeout)),
             length: AtomicU64::new(usable(timeout)),
+            by_sync: false,
             assumed: AtomicU64::new(sent_at.nanos()),
             proven: AtomicU64::new(sent_at.nanos()),
             standing: AtomicU32::new(0),
@@ -91,11 +100,21 @@ impl Lease {
         self.clock.now()
     }
 
+    /// The smallest timeout that the session was ever granted.
+    pub(crate) fn timeout(&self) -> Duration {
+        Duration::from_nanos(self.timeout.load(Ordering::Acquire))
+    }
+
+    /// As [`Lease::alive`], now.
+    #[inline]
+    pub(crate) fn is_alive(&self) -> bool {
+        self.alive(self.now())
+    }
+
     /// Whether the session cannot have expired at `now`, as far as is assumed; proven, while a
     /// node stands. The first look after the lapse seals it.
     #[inline]
-    pub(crate) fn alive(&self, now: impl Into<Moment>) -> bool {
-        let now = now.into();
+    pub(crate) fn alive(&self, now: Moment) -> bool {
         self.is_proven(now) || self.look(now) != Look::Over
     }
 
@@ -191,7 +210,12 @@ impl Lease {
         }
         // What is assumed first, so that it is never behind what is proven.
         let assumed = bases.assumed.is_none_or(|base| raise(&self.assumed, base));
-        assumed && bases.proven.is_none_or(|base| raise(&self.proven, base))
+        let proven = if self.by_sync {
+            bases.assumed
+        } else {
+            bases.proven
+        };
+        assumed && proven.is_none_or(|base| raise(&self.proven, base))
     }
 
     /// The session came to a connection by a handshake that was sent at `sent_at` and answered at
@@ -203,9 +227,10 @@ impl Lease {
         if !self.alive(now) {
             return false;
         }
+        self.timeout.fetch_min(nanos_of(timeout), Ordering::AcqRel);
         self.length.fetch_min(usable(timeout), Ordering::AcqRel);
         // What was proven may lapse by that while nothing stands; the base that is assumed is new.
-        if !raise(&self.assumed, sent_at) {
+        if !raise(&self.assumed, sent_at) || self.by_sync && !raise(&self.proven, sent_at) {
             return false;
         }
         self.alive(now)
@@ -234,25 +259,17 @@ impl Lease {
         self.ends().map(|end| end.since(now).min(beat))
     }
 
+    /// Whether the session is over sooner than a monitor may look again.
+    pub(crate) fn ends_within_a_beat(&self) -> bool {
+        let beat = Duration::from_nanos(self.length.load(Ordering::Acquire)) / BEATS;
+        self.ends().is_none_or(|end| end.since(self.now()) < beat)
+    }
+
     /// Whether probes must be writes: a node of ours stands, or is next in line.
     pub(crate) fn wants_writes(&self) -> bool {
-        self.standing.load(Ordering::Acquire) > 0 || self.seeking.load(Ordering::Acquire) > 0
-    }
-
-    /// A request or ping that was sent at `sent_at` has been answered, which counts as a proof.
-    /// Returns whether the session goes on.
-    pub(crate) fn renew(&self, sent_at: Instant) -> bool {
-        let base = Some(Moment::from(sent_at));
-        let bases = Bases {
-            assumed: base,
-            proven: base,
-        };
-        self.renewed(bases, Moment::from(Instant::now()))
-    }
-
-    /// As [`Lease::ends`].
-    pub(crate) fn deadline(&self) -> Option<Instant> {
-        self.ends().map(Instant::from)
+        !self.by_sync
+            && (self.standing.load(Ordering::Acquire) > 0
+                || self.seeking.load(Ordering::Acquire) > 0)
     }
 }
 
@@ -276,26 +293,26 @@ pub(crate) struct Epoch {
     session_id: i64,
     timeout: Duration,
     lease: Lease,
+    nodes: Mutex<Nodes>,
+}
+
+/// The nodes of ours that somebody relies on, or is about to: any of them can be asked for by the
+/// probe for all.
+#[derive(Debug, Default)]
+struct Nodes {
+    paths: BTreeMap<u64, Arc<str>>,
+    next: u64,
 }
 
 impl Epoch {
-    /// A session whose handshake was sent at `sent_at`.
-    pub(crate) fn begun(
-        number: u64,
-        session_id: i64,
-        timeout: Duration,
-        sent_at: impl Into<Moment>,
-    ) -> Self {
-        Self::on_clock(
-            number,
-            session_id,
-            timeout,
-            sent_at.into(),
-            Clock::default(),
-        )
+    /// A session whose handshake was sent at `sent_at`, on the system's clock.
+    #[cfg(test)]
+    pub(crate) fn new(number: u64, session_id: i64, timeout: Duration) -> Self {
+        let clock = Clock::default();
+        Self::on_clock(number, session_id, timeout, clock.now(), clock)
     }
 
-    /// As [`Epoch::begun`], with another clock under the lease.
+    /// A session whose handshake was sent at `sent_at` on this clock.
     pub(crate) fn on_clock(
         number: u64,
         session_id: i64,
@@ -308,12 +325,14 @@ impl Epoch {
             session_id,
             timeout,
             lease: Lease::new(timeout, sent_at, clock),
+            nodes: Mutex::default(),
         }
     }
 
-    #[cfg(all(test, shuttle))]
-    pub(crate) fn new(number: u64, session_id: i64, timeout: Duration) -> Self {
-        Self::begun(number, session_id, timeout, Instant::now())
+    /// With `by_sync`, what is assumed counts as proven, and probes are never writes.
+    pub(super) fn probed_by_sync(mut self, by_sync: bool) -> Self {
+        self.lease.by_sync = by_sync;
+        self
     }
 
     /// Counts the sessions of one client, from 1.
@@ -336,51 +355,96 @@ impl Epoch {
         &self.lease
     }
 
-    /// A node of ours stands from now on, until what is returned is dropped: to be called when its
-    /// create was answered, before a lock is given out for it, and to be dropped when its delete
-    /// was answered.
+    /// The node of ours at `path`, without the chroot, stands from now on, until what is returned
+    /// is dropped: to be called when its create was answered, before a lock is given out for it,
+    /// and to be dropped when nobody relies on it any more.
     ///
     /// `None` when the proven lease has lapsed, or all is over. Right after a write of ours that
     /// was answered on a connection with a live chain, only the latter is possible: the answer has
     /// proved all that was assumed when the write was sent. A waiter who has been further back,
-    /// for whom only syncs were sent, asks for writes first ([`Epoch::seek_proof`]), and again
-    /// after the next answer.
+    /// for whom only syncs were sent, makes a write first.
     ///
     /// Nothing is lost between the look and the count: should the proven lease lapse in between,
     /// the next look finds a node that stands without it, and ends the session. That is right, as
     /// it stood by that lease when it began.
-    pub(crate) fn node_stands(self: &Arc<Self>, now: Moment) -> Option<NodeStands> {
+    pub(crate) fn node_stands(self: &Arc<Self>, path: &str, now: Moment) -> Option<NodeStands> {
         self.lease.proven(now).then(|| {
             self.lease.standing.fetch_add(1, Ordering::AcqRel);
-            NodeStands(Arc::clone(self))
+            NodeStands(Entry::of(self, path))
         })
     }
 
-    /// Has the probes be writes until what is returned is dropped, while no node stands yet.
-    pub(crate) fn seek_proof(self: &Arc<Self>) -> SeekProof {
+    /// Has the probes be writes until what is returned is dropped, while the node of ours at
+    /// `path` does not stand yet.
+    pub(crate) fn seek_proof(self: &Arc<Self>, path: &str) -> SeekProof {
         self.lease.seeking.fetch_add(1, Ordering::AcqRel);
-        SeekProof(Arc::clone(self))
+        SeekProof(Entry::of(self, path))
+    }
+
+    /// A node to ask for: the next after the one that was asked for last, with its number. `None`:
+    /// there is none.
+    pub(super) fn node_after(&self, number: u64) -> Option<(u64, Arc<str>)> {
+        let nodes = self.nodes.lock();
+        let mut after = nodes.paths.range(number.saturating_add(1)..);
+        let next = after.next().or_else(|| nodes.paths.first_key_value());
+        next.map(|(number, path)| (*number, Arc::clone(path)))
+    }
+
+    /// The node with this number is gone: it is not asked for again.
+    pub(super) fn node_gone(&self, number: u64) -> Option<Arc<str>> {
+        self.nodes.lock().paths.remove(&number)
+    }
+}
+
+/// A node among those that can be asked for.
+#[derive(Debug)]
+struct Entry {
+    epoch: Arc<Epoch>,
+    number: u64,
+}
+
+impl Entry {
+    fn of(epoch: &Arc<Epoch>, path: &str) -> Self {
+        let mut nodes = epoch.nodes.lock();
+        nodes.next += 1;
+        let number = nodes.next;
+        nodes.paths.insert(number, path.into());
+        drop(nodes);
+        Self {
+            epoch: Arc::clone(epoch),
+            number,
+        }
+    }
+
+    fn lease(&self) -> &Lease {
+        &self.epoch.lease
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.epoch.nodes.lock().paths.remove(&self.number);
     }
 }
 
 /// While it lives, a node of ours stands, and the session lives by the proven lease.
 #[derive(Debug)]
 #[must_use = "the node stands for as long as this lives"]
-pub(crate) struct NodeStands(Arc<Epoch>);
+pub(crate) struct NodeStands(Entry);
 
 impl Drop for NodeStands {
     fn drop(&mut self) {
-        self.0.lease.standing.fetch_sub(1, Ordering::AcqRel);
+        self.0.lease().standing.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
 /// While it lives, probes are writes.
 #[derive(Debug)]
 #[must_use = "writes are wanted for as long as this lives"]
-pub(crate) struct SeekProof(Arc<Epoch>);
+pub(crate) struct SeekProof(Entry);
 
 impl Drop for SeekProof {
     fn drop(&mut self) {
-        self.0.lease.seeking.fetch_sub(1, Ordering::AcqRel);
+        self.0.lease().seeking.fetch_sub(1, Ordering::AcqRel);
     }
 }

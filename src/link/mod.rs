@@ -16,8 +16,9 @@
 //!
 //! - **To the ensemble** it dials all addresses with time limits and back-off, shakes hands with
 //!   the true timeout, resumes the session elsewhere when a connection breaks, presents the
-//!   credentials before anything else, pings, and takes silence of two thirds of the timeout for
-//!   a broken connection, and so a third in which a server takes nothing of what is sent.
+//!   credentials before anything else, [probes](probing), and takes a request that was not
+//!   answered for a sixth of the timeout for a broken connection, and so a third in which a
+//!   server takes nothing of what is sent.
 //! - **To the crate** it is a server that never goes away. When the connection to the ensemble
 //!   breaks, the link answers what was in flight with `ConnectionLoss`, and so what comes until
 //!   the session lets traffic through again ([`Link::open`]). The crate never reconnects, so none
@@ -50,9 +51,7 @@
 //! `zklock-down`; by `zklock-up` only at the crate's good-bye. Connections begin and end on
 //! `zklock-down` alone; anybody may cut one, and it then finds it cut.
 
-#[allow(dead_code, reason = "waits for the link's own requests")]
 mod chain;
-#[allow(dead_code, reason = "waits for the link's own requests")]
 mod clock;
 pub(crate) mod codec;
 mod dial;
@@ -62,8 +61,8 @@ mod frame;
 mod gate;
 mod hosts;
 mod in_flight;
-#[allow(dead_code, reason = "waits for the link's own requests")]
 mod lease;
+mod probing;
 mod replies;
 mod stream;
 mod targets;
@@ -80,19 +79,28 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub(crate) use self::clock::Clock;
 pub(crate) use self::gate::Gate;
 pub(crate) use self::hosts::{ConnectString, HostPort};
-pub(crate) use self::lease::Epoch;
+pub(crate) use self::lease::{Epoch, NodeStands, SeekProof};
 use self::wire::Wire;
 
 /// Where and how to connect.
 #[derive(Debug)]
 pub(crate) struct LinkConfig {
     pub(crate) hosts: Vec<HostPort>,
+    /// In front of the paths that the session above knows. Empty: none.
+    pub(crate) chroot: String,
     /// To ask for; the server may grant another.
     pub(crate) session_timeout: Duration,
     pub(crate) auth: Vec<AuthInfo>,
     pub(crate) backoff: Backoff,
+    /// The servers' `tickTime`, if it is known.
+    pub(crate) tick: Option<Duration>,
+    /// Probes are never writes: a leader that has been deposed, and does not know, is believed.
+    pub(crate) probe_by_sync: bool,
+    /// Under the lease.
+    pub(crate) clock: Clock,
 }
 
 /// Pauses between rounds of dialling.
@@ -137,6 +145,8 @@ pub(crate) enum LinkEvent {
     Suspended { epoch: Arc<Epoch>, connection: u64 },
     /// The session is over.
     Expired { epoch: Arc<Epoch> },
+    /// A probe found a node of ours, at this path without the chroot, gone.
+    NodeGone { epoch: Arc<Epoch>, path: String },
     /// One attempt at one server failed.
     DialFailed(DialFailure),
     /// A server refused the credentials; no other attempt is made.

@@ -1,9 +1,11 @@
 //! From a server to those who asked, for the life of one connection.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::LinkEvent;
 use super::dial::is_timeout;
 use super::frame::{self, FrameBuffer, Next, ReplyHeader};
 use super::in_flight::Answered;
@@ -11,24 +13,24 @@ use super::voice::Said;
 use super::wire::{Server, State, Wire};
 
 /// Brings replies to the crate and to those who asked by themselves, watch events to the crate,
-/// pings the server, sends what its socket did not take at once, and watches for silence. Returns
+/// sends probes, sends what its socket did not take at once, and watches for answers that do not come. Returns
 /// why the connection is of no use any more.
 pub(super) fn relay(wire: &Wire, server: &Server) -> String {
-    let pace = Pace::of(server.epoch.timeout());
+    let pace = Pace::of(server.epoch.lease().timeout());
     if let Err(error) = server.stream.limit(pace.tick, pace.stuck) {
         return format!("its time limits could not be set: {error}");
     }
     let mut buffer = FrameBuffer::new(frame::REPLY_HEADER_BYTES, frame::MAX_REPLY_BYTES);
     let mut out = Vec::new();
-    let mut last_heard = Instant::now();
     loop {
-        match next_bytes(wire, server, &mut buffer, pace.tick) {
+        // The tick, too: what is wanted of probes may change meanwhile.
+        let wait = wire.probe(server).min(pace.tick);
+        match next_bytes(wire, server, &mut buffer, wait) {
             Ok(Some(0)) => {
                 let by_us = if server.hung_up() { "the server" } else { "us" };
                 return format!("closed by {by_us}");
             }
             Ok(Some(_)) => {
-                last_heard = Instant::now();
                 if let Err(why) = deliver(wire, server, &mut buffer, &mut out) {
                     server.cut();
                     return why;
@@ -36,11 +38,12 @@ pub(super) fn relay(wire: &Wire, server: &Server) -> String {
             }
             // Looked at only when there was nothing to read: a process that was stopped for long
             // reads first what came meanwhile.
-            Ok(None) if last_heard.elapsed() > pace.patience => {
-                server.cut();
-                return format!("nothing was heard for {:?}", pace.patience);
+            Ok(None) => {
+                if let Some(waited) = wire.is_overdue(server) {
+                    server.cut();
+                    return format!("an answer was waited for in vain for {waited:?}");
+                }
             }
-            Ok(None) => {}
             Err(error) => return error.to_string(),
         }
         if server.is_stuck(pace.stuck) {
@@ -48,11 +51,10 @@ pub(super) fn relay(wire: &Wire, server: &Server) -> String {
             return format!("it took nothing for {:?}", pace.stuck);
         }
         // The good-bye of a client that is being closed goes out and is waited for all the same.
-        if !server.epoch.lease().alive(Instant::now()) && !wire.is_closing() {
+        if !server.epoch.lease().is_alive() && !wire.is_closing() {
             server.cut();
             return "the session's lease has run out".into();
         }
-        wire.ping(server, pace.idle);
     }
 }
 
@@ -60,13 +62,8 @@ pub(super) fn relay(wire: &Wire, server: &Server) -> String {
 struct Pace {
     /// How often an idle connection is looked after.
     tick: Duration,
-    /// A ping goes out when nothing else did for this long; with one tick of delay, that is a third.
-    idle: Duration,
     /// A write that makes no progress for this long breaks the connection.
     stuck: Duration,
-    /// Silence for this long breaks the connection. The last third of the timeout is for finding
-    /// another server.
-    patience: Duration,
 }
 
 impl Pace {
@@ -74,9 +71,7 @@ impl Pace {
         const SHORTEST: Duration = Duration::from_millis(1);
         Self {
             tick: (timeout / 12).max(SHORTEST),
-            idle: timeout / 4,
             stuck: (timeout / 3).max(SHORTEST),
-            patience: timeout * 2 / 3,
         }
     }
 }
@@ -110,6 +105,8 @@ fn next_bytes(
 struct Delivered {
     /// Who is told, and what.
     said: Vec<Said>,
+    /// Nodes of ours that turned out to be gone.
+    gone: Vec<String>,
     /// For the log, which is written without a lock.
     too_long: usize,
     unknown_events: usize,
@@ -140,6 +137,10 @@ fn deliver(
                 why.0
             )));
         }
+    }
+    for path in delivered.gone {
+        let epoch = Arc::clone(&server.epoch);
+        wire.tell(LinkEvent::NodeGone { epoch, path });
     }
     if delivered.too_long > 0 {
         let most = frame::MAX_REPLY_BYTES;
@@ -210,14 +211,17 @@ fn note(
     record: &[u8],
     delivered: &mut Delivered,
 ) -> Result<Option<i32>, String> {
-    let (sent_at, number) = match header.xid {
-        frame::XID_PING => (state.ping_answered(), None),
-        frame::XID_AUTH => (None, None),
+    let (proof, number) = match header.xid {
+        frame::XID_PING | frame::XID_AUTH => (None, None),
         _ => match state.in_flight.answered(header, record, state.events) {
-            Ok(Answered::Crate { number, sent_at }) => (Some(sent_at), Some(number)),
-            Ok(Answered::Own { sent_at, said }) => {
+            Ok(Answered::Crate { number, proof }) => (proof, Some(number)),
+            Ok(Answered::Own { proof, said }) => {
                 delivered.said.extend(said);
-                (Some(sent_at), None)
+                (proof, None)
+            }
+            Ok(Answered::Probe(probed)) => {
+                delivered.gone.extend(state.probed(server, &probed));
+                (None, None)
             }
             Ok(Answered::Close) => {
                 state.session_closed = true;
@@ -227,13 +231,9 @@ fn note(
         },
     };
     state.last_zxid = state.last_zxid.max(header.zxid);
-    match sent_at {
-        // No proof that the session stands.
-        Some(_) if is_end(header.err) => {}
-        Some(sent_at) => {
-            server.epoch.lease().renew(sent_at);
-        }
-        None => {}
+    // Before anybody hears of the answer: a node that was created stands by what that proved.
+    if let Some(sent) = proof {
+        state.proved(server, sent);
     }
     Ok(number)
 }

@@ -3,7 +3,6 @@
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::LinkEvent;
 use super::frame::{self, FrameBuffer, Next, RequestHeader};
@@ -98,7 +97,6 @@ fn take_frames(
     buffer: &mut FrameBuffer,
     relayed: &mut Relayed,
 ) {
-    let now = Instant::now();
     loop {
         match buffer.next() {
             Next::Frame(mut request) => {
@@ -117,8 +115,9 @@ fn take_frames(
                     }
                     (_, Some(server)) if state.has_room(request.bytes().len()).is_ok() => {
                         let bytes = request.body().len();
-                        request.set_xid(state.in_flight.forward(header, bytes, now));
-                        state.queue(server, request.bytes(), now);
+                        let sent = state.stamp(server, header.opcode);
+                        request.set_xid(state.in_flight.forward(header, bytes, sent));
+                        state.queue(server, request.bytes());
                     }
                     // Nobody hears of a lost connection while it stands.
                     (_, Some(_)) => {

@@ -11,7 +11,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::Link;
 use super::codec::{Expected, Malformed, Reply, Request, ServerError, TooLarge};
@@ -100,15 +99,15 @@ impl Link {
         let mut state = self.wire.state.lock();
         let server = state.open_server(connection).ok_or(NotSent::NotOpen)?;
         state.has_room(frames.len())?;
-        let now = Instant::now();
         let mut slot = Some(slot);
         let last = parts.len() - 1;
         for (index, (start, shape, expected)) in parts.into_iter().enumerate() {
             let told = if index == last { slot.take() } else { None };
-            let xid = state.in_flight.say(shape, expected, told, now);
+            let sent = state.stamp(&server, shape.opcode);
+            let xid = state.in_flight.say(shape, expected, told, sent);
             frame::set_xid(&mut frames[start..], xid);
         }
-        state.queue(&server, &frames, now);
+        state.queue(&server, &frames);
         drop(state);
         self.wire.flush(&server);
         Ok(())

@@ -1,6 +1,5 @@
 //! Where the two directions meet: what is in flight, and what is still to be sent.
 
-use std::collections::VecDeque;
 use std::io::{self, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -9,9 +8,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::chain::{Cadence, Opening};
+use super::clock::Moment;
 use super::frame::{self, RequestHeader};
 use super::in_flight::InFlight;
 use super::lease::Epoch;
+use super::probing::Probing;
 use super::stream::Stream;
 use super::voice::{NotSent, Said};
 use super::{LinkConfig, LinkEvent, LinkObserver};
@@ -130,9 +132,8 @@ pub(super) struct State {
     pub(super) last_zxid: i64,
     /// Counts the events of watches that were passed to the crate, over all connections.
     pub(super) events: u64,
-    /// When each unanswered ping of ours was sent.
-    pings: VecDeque<Instant>,
-    last_sent: Instant,
+    /// Of the connection that stands.
+    pub(super) probing: Option<Probing>,
     pub(super) closing: bool,
     /// Until when a client that is being closed may try to close its session.
     pub(super) close_by: Option<Instant>,
@@ -235,21 +236,6 @@ impl Wire {
         }
     }
 
-    /// Sends a ping if nothing was sent for `idle`.
-    pub(super) fn ping(&self, server: &Server, idle: Duration) {
-        let mut state = self.state.lock();
-        // What is to be sent already does for a ping.
-        if state.last_sent.elapsed() < idle || server.full.load(Ordering::Acquire) {
-            return;
-        }
-        let now = Instant::now();
-        state.pings.push_back(now);
-        let ping = frame::request(frame::XID_PING, frame::OP_PING);
-        state.queue(server, &ping, now);
-        drop(state);
-        self.flush(server);
-    }
-
     /// Ends a connection: nothing of it is in flight afterwards. The session hears of it last.
     pub(super) fn drop_connection(&self, server: &Server) {
         let hung_up = server.hung_up();
@@ -258,7 +244,7 @@ impl Wire {
         state.server = None;
         state.open = false;
         state.outgoing = Vec::new();
-        state.pings.clear();
+        state.probing = None;
         let told = state.answer_all_lost(hung_up);
         drop(state);
         self.changed.notify_all();
@@ -309,8 +295,7 @@ impl State {
             outgoing: Vec::new(),
             last_zxid: 0,
             events: 0,
-            pings: VecDeque::new(),
-            last_sent: Instant::now(),
+            probing: None,
             closing: false,
             close_by: None,
             parted: false,
@@ -319,10 +304,16 @@ impl State {
         }
     }
 
-    /// A connection stands from now on.
-    pub(super) fn connected(&mut self, server: &Arc<Server>) {
+    /// A connection stands from now on, by a handshake that was sent at `sent_at`.
+    pub(super) fn connected(
+        &mut self,
+        server: &Arc<Server>,
+        cadence: Cadence,
+        opening: Opening,
+        sent_at: Moment,
+    ) {
         self.server = Some(Arc::clone(server));
-        self.last_sent = Instant::now();
+        self.probing = Some(Probing::new(cadence, opening, sent_at));
     }
 
     /// Exactly this connection, if it stands and is open.
@@ -345,9 +336,8 @@ impl State {
 
     /// To be sent on `server` with the next [`Wire::flush`], under the lock under which their
     /// numbers were given.
-    pub(super) fn queue(&mut self, server: &Server, frames: &[u8], now: Instant) {
+    pub(super) fn queue(&mut self, server: &Server, frames: &[u8]) {
         server.stream.encode(frames, &mut self.outgoing);
-        self.last_sent = now;
     }
 
     fn outgoing_to(&mut self, server: &Server) -> Option<&mut Vec<u8>> {
@@ -361,11 +351,6 @@ impl State {
         let mut out = Vec::new();
         self.in_flight.take_due(&mut out);
         self.send_up(&out);
-    }
-
-    /// The server has answered a ping: when that was sent.
-    pub(super) fn ping_answered(&mut self) -> Option<Instant> {
-        self.pings.pop_front()
     }
 
     /// The connection broke: what was in flight may have been done or not. Returns who is to be

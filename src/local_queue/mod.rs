@@ -130,11 +130,15 @@ impl LocalQueue {
         self.try_slowly(me, data)
     }
 
-    /// Re-entry: the owner is this thread, so nobody else writes `owner` or `depth` now.
+    /// Re-entry: the owner is this thread, so nobody else writes `owner` or `depth` now. Refused
+    /// once the lock is lost: the inner section would run without it.
     #[inline]
     fn enter_again(&self, me: u64) -> Result<bool> {
         if self.owner.load(Ordering::Relaxed) != me {
             return Ok(false);
+        }
+        if let Turn::Held(stint) = &self.state.lock().turn {
+            stint.tenure.refuse_lost()?;
         }
         let depth = self.depth.load(Ordering::Relaxed);
         let deeper = depth.checked_add(1).ok_or_else(too_deep)?;
@@ -155,7 +159,7 @@ impl LocalQueue {
     #[inline]
     fn take_idle_locked(&self, local: &mut Local, me: u64) -> bool {
         match &local.turn {
-            Turn::Idle { stint, .. } if stint.is_good(sync::now()) => {}
+            Turn::Idle { stint, .. } if stint.is_good() => {}
             _ => return false,
         }
         let Turn::Idle { stint, .. } = std::mem::replace(&mut local.turn, Turn::Between) else {

@@ -77,7 +77,7 @@ impl LocalQueue {
             return Next::Leave(stint);
         }
         let now = sync::now();
-        if !stint.tenure.is_held(now) || stint.tenure.is_in_last_turn() {
+        if !stint.tenure.is_held() || stint.tenure.is_in_last_turn() {
             return Next::Leave(stint);
         }
         if local.row.is_empty() {

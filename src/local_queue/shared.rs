@@ -27,7 +27,7 @@ use super::{Keeps, too_deep};
 use crate::error::{Error, Result};
 use crate::global_queue::{Claim, Contest, GlobalQueue, News, Place, Won};
 use crate::session::{LocalLock, Session, Waiter};
-use crate::sync::{self, Mutex};
+use crate::sync::Mutex;
 use crate::tenure::{LockState, OnRevoke, Tenure};
 use crate::wait::bound::Bound;
 
@@ -74,7 +74,7 @@ impl Group {
     }
 
     fn is_good(&self) -> bool {
-        self.tenure.is_held(sync::now()) && !self.tenure.is_asked_back()
+        self.tenure.is_held() && !self.tenure.is_asked_back()
     }
 }
 
@@ -275,6 +275,9 @@ impl SharedQueue {
             return Err(Error::closed());
         }
         if let Some(hold) = state.holds.get_mut(&me) {
+            if let Some(group) = state.groups.get(&hold.group) {
+                group.tenure.refuse_lost()?;
+            }
             hold.depth = hold.depth.checked_add(1).ok_or_else(too_deep)?;
             return Ok(true);
         }
@@ -409,7 +412,7 @@ impl SharedQueue {
                 // The others remove the node. This one must know if there is nothing to remove.
                 let tenure = Arc::clone(&group.tenure);
                 drop(state);
-                return match tenure.state(sync::now()) {
+                return match tenure.state() {
                     LockState::Lost => Err(tenure.loss()),
                     _ => Ok(None),
                 };

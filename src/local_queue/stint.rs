@@ -82,8 +82,8 @@ impl Stint {
     }
 
     /// Whether a thread may enter without asking ZooKeeper.
-    pub(super) fn is_good(&self, now: Instant) -> bool {
-        self.tenure.is_held(now)
+    pub(super) fn is_good(&self) -> bool {
+        self.tenure.is_held()
             && !self.tenure.is_asked_back()
             && matches!(self.company(), Company::None)
     }

@@ -11,7 +11,6 @@ use super::guard::log_release;
 use crate::error::Result;
 use crate::local_queue::{LocalQueue, SharedQueue};
 use crate::session::{LossReason, Session};
-use crate::sync::now;
 use crate::tenure::{LockState, Tenure};
 use crate::wait::announcement::Announcement;
 
@@ -99,8 +98,7 @@ impl OwnHold {
 }
 
 pub(crate) fn least_sure(tenures: &[Arc<Tenure>]) -> LockState {
-    let now = now();
-    let states = tenures.iter().map(|tenure| tenure.state(now));
+    let states = tenures.iter().map(|tenure| tenure.state());
     states.fold(LockState::Held, |least, state| match (least, state) {
         (LockState::Lost, _) | (_, LockState::Lost) => LockState::Lost,
         (LockState::Suspect, _) | (_, LockState::Suspect) => LockState::Suspect,

@@ -287,9 +287,8 @@ impl MultiLock {
                     }
                 }
             }
-            let now = crate::sync::now();
             let mut tenures = held.0.iter().map(|guard| guard.tenure());
-            let Some(lost) = tenures.find(|tenure| tenure.state(now) == LockState::Lost) else {
+            let Some(lost) = tenures.find(|tenure| tenure.state() == LockState::Lost) else {
                 return Ok(MultiLockGuard::new(held));
             };
             let lost = Arc::clone(lost);
@@ -418,6 +417,32 @@ impl MultiLockGuard {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.state() == LockState::Held
+    }
+
+    /// For how long from now no loss of a session can let anybody else into any of the locks: the
+    /// least of all; see [`MutexGuard::remaining`](crate::MutexGuard::remaining).
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        let each = self.held.0.iter().map(|guard| {
+            if guard.session().is_forked() {
+                return Duration::ZERO;
+            }
+            guard.tenure().remaining()
+        });
+        each.min().unwrap_or_default()
+    }
+
+    /// Says whether a step that takes `needed` at the most may begin; see
+    /// [`MutexGuard::ensure_for`](crate::MutexGuard::ensure_for).
+    ///
+    /// # Errors
+    /// Those of the first lock that is not surely held for so long:
+    /// [`is_lease_short`](Error::is_lease_short), or [`is_lock_lost`](Error::is_lock_lost).
+    pub fn ensure_for(&self, needed: Duration) -> Result<()> {
+        self.held.0.iter().try_for_each(|guard| {
+            guard.session().refuse_child()?;
+            guard.tenure().ensure_for(needed)
+        })
     }
 
     /// A channel that speaks when any of the locks is lost; see

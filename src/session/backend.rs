@@ -155,6 +155,8 @@ pub(crate) enum Request {
     Stat { path: String, watch: bool },
     /// Takes off the server what `Children` or `Data` left.
     Unwatch { path: String, kind: WatchKind },
+    /// Nothing but that the node stands, by a write that changes and wakes nothing.
+    Check { path: String },
     /// Creates the chroot, if there is one and it is missing. By the crate only.
     MakeRoot,
 }

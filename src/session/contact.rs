@@ -15,8 +15,7 @@ use super::phase::{Connection, NoContact};
 use super::waiter::Waiter;
 use super::watches::{Wake, Watch};
 use crate::error::Error;
-use crate::link::Epoch;
-use crate::sync;
+use crate::link::{Epoch, NodeStands, SeekProof};
 use crate::wait::signal::{Signal, Wakes};
 use crate::znode::node::{NodeMode, NodeStat};
 
@@ -240,6 +239,33 @@ impl<'a> Contact<'a> {
         self.look(request, None)
     }
 
+    /// The node of ours at `path` stands, and the session lives by what is proven, until what is
+    /// returned is dropped. `None`: that could not be proved on this connection.
+    ///
+    /// The proof is there, if the last write was not long ago. What is only assumed, as while
+    /// nothing of ours stood, is proved by one write more.
+    pub(crate) fn stands(&self, path: &str) -> Option<NodeStands> {
+        let epoch = self.epoch();
+        let stands = epoch.node_stands(path, epoch.lease().now());
+        if stands.is_some() {
+            return stands;
+        }
+        let path_ = path.to_owned();
+        match self.call(Request::Check { path: path_ }) {
+            Ok(_) => epoch.node_stands(path, epoch.lease().now()),
+            Err(error) => {
+                log::debug!("{path}: its session is not proved to stand: {error:?}");
+                None
+            }
+        }
+    }
+
+    /// Keeps it proven that the session stands, for a node at `path` that somebody may come to
+    /// hold by without another request.
+    pub(crate) fn seek_proof(&self, path: &str) -> SeekProof {
+        self.epoch().seek_proof(path)
+    }
+
     pub(crate) fn call(&self, request: Request) -> Step<Reply> {
         self.call_and_arm(request, None)
     }
@@ -257,7 +283,7 @@ impl<'a> Contact<'a> {
     /// What an answer is worth: nothing, once the lease has run out.
     fn judge(&self, answer: Answer) -> Step<Reply> {
         match answer.result {
-            Ok(reply) if self.epoch().lease().alive(sync::now()) => Ok(reply),
+            Ok(reply) if self.epoch().lease().is_alive() => Ok(reply),
             Ok(_) | Err(NoReply::Lost) => Err(CallError::Unknown),
             Err(NoReply::Refused(refusal)) => Err(CallError::Refused(refusal)),
             Err(NoReply::Poison { bytes, breaks }) => {
@@ -384,7 +410,7 @@ impl Session {
     fn begin_crate_call(self: &Arc<Self>, connection: &Connection) -> Step<InFlight<'_>> {
         self.refuse_child().map_err(CallError::Left)?;
         let mut state = self.state.lock();
-        let begun = state.phase.begin(connection.number, sync::now());
+        let begun = state.phase.begin(connection.number);
         begun.map_err(CallError::NotSent)?;
         drop(state);
         Ok(InFlight(self))

@@ -208,7 +208,7 @@ impl Session {
         if self.is_forked() {
             return Err(NoContact::Forked);
         }
-        self.state.lock().phase.open(sync::now()).cloned()
+        self.state.lock().phase.open().cloned()
     }
 
     pub(crate) fn epoch(&self) -> Option<Arc<Epoch>> {
@@ -276,7 +276,7 @@ impl Session {
         contact: &Contact<'_>,
     ) -> Option<u64> {
         let mut state = self.state.lock();
-        let open = state.phase.open(sync::now()).ok()?;
+        let open = state.phase.open().ok()?;
         if open.number != contact.number() {
             return None;
         }
@@ -284,6 +284,10 @@ impl Session {
         state.tenures.insert(key, tenure);
         let patrol = !std::mem::replace(&mut state.patrolling, true);
         drop(state);
+        // The monitor may sleep by a longer lease, that of a session in which nothing stood.
+        if contact.epoch().lease().ends_within_a_beat() {
+            self.monitor.nudge();
+        }
         if patrol {
             self.patrol_later();
         }

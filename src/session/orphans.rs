@@ -13,7 +13,7 @@ use super::contact::{Contact, gone};
 use super::created::{find_created, find_plain};
 use super::orphan::Orphan;
 use crate::link::Epoch;
-use crate::sync::{self, Mutex};
+use crate::sync::Mutex;
 
 #[derive(Default)]
 pub(super) struct Orphans {
@@ -71,7 +71,7 @@ impl Session {
                 };
                 next
             };
-            if !epoch.lease().alive(sync::now()) {
+            if !epoch.lease().is_alive() {
                 continue;
             }
             match self.remove(&orphan, &epoch) {

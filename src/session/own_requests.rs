@@ -107,6 +107,10 @@ impl Speaker {
                     WatchKind::Children => codec::WatchKind::Children,
                 },
             },
+            Request::Check { path } => {
+                let (path, version) = (self.full(path), None);
+                codec::Request::Multi(vec![codec::Step::Check { path, version }])
+            }
             Request::MakeRoot => unreachable!("made by the crate"),
         }
     }
@@ -177,6 +181,7 @@ impl Answers {
 
     fn translate(&self, answer: voice::Answer, kind: Kind) -> Result<Reply, NoReply> {
         match answer {
+            voice::Answer::Done(codec::Reply::Aborted { error, .. }) => Err(refusal(error)),
             voice::Answer::Done(reply) => Ok(self.reply(reply)),
             voice::Answer::Refused(codec::ServerError::NoNode) if kind == Kind::Stat => {
                 Ok(Reply::Stat(None))

@@ -42,6 +42,21 @@ impl Session {
         nodes.collect()
     }
 
+    /// A probe of the link found the node of ours at `path` gone.
+    pub(crate) fn node_gone(self: &Arc<Self>, epoch: u64, path: String) {
+        if self.epoch().is_none_or(|now| now.number() != epoch) {
+            return;
+        }
+        let session = Arc::clone(self);
+        self.submit(move || {
+            for tenure in session.tenures() {
+                if tenure.nodes().contains(&path) {
+                    tenure.verify();
+                }
+            }
+        });
+    }
+
     /// After a reconnect: do our nodes still stand? And do the locks know what they must?
     pub(super) fn verify_tenures(self: &Arc<Self>) {
         for tenure in self.tenures() {

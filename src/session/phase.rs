@@ -116,9 +116,9 @@ impl SessionPhase {
     }
 
     /// The connection that is open, unless its lease has run out.
-    pub(crate) fn open(&self, now: Instant) -> Result<&Connection, NoContact> {
+    pub(crate) fn open(&self) -> Result<&Connection, NoContact> {
         match &self.phase {
-            Phase::Connected(connection) if connection.epoch.lease().alive(now) => Ok(connection),
+            Phase::Connected(connection) if connection.epoch.lease().is_alive() => Ok(connection),
             Phase::Closed => Err(NoContact::Closed),
             _ => Err(NoContact::Disconnected),
         }
@@ -129,8 +129,8 @@ impl SessionPhase {
     }
 
     /// A call of the crate wants to begin on the connection with this number.
-    pub(crate) fn begin(&mut self, number: u64, now: Instant) -> Result<(), NoContact> {
-        if self.open(now)?.number != number {
+    pub(crate) fn begin(&mut self, number: u64) -> Result<(), NoContact> {
+        if self.open()?.number != number {
             return Err(NoContact::Disconnected);
         }
         self.in_flight += 1;
@@ -224,7 +224,7 @@ mod tests {
 
     fn epoch(number: u64) -> Arc<Epoch> {
         let timeout = Duration::from_secs(3600);
-        Arc::new(Epoch::begun(number, 100, timeout, Instant::now()))
+        Arc::new(Epoch::new(number, 100, timeout))
     }
 
     /// A connection, with one number for session and connection.
@@ -245,7 +245,6 @@ mod tests {
         use ConnectionState::{Closed, Connected, Connecting, Suspended};
         type Make = fn() -> SessionPhase;
         type Event = fn(&mut SessionPhase);
-        let now = Instant::now;
         let phases: [(&str, Make); 6] = [
             ("connecting", || SessionPhase::new(Instant::now())),
             ("opening", || {
@@ -256,7 +255,7 @@ mod tests {
             }),
             ("opening again", || {
                 let mut phase = connected();
-                phase.begin(1, Instant::now()).expect("connected");
+                phase.begin(1).expect("connected");
                 phase.suspended(1, Instant::now());
                 assert!(phase.connected(connection(1), true).is_none());
                 phase
@@ -321,19 +320,19 @@ mod tests {
                 assert_eq!(phase.state(), expected, "{event} when {from}");
             }
         }
-        assert!(connected().begin(1, now()).is_ok());
+        assert!(connected().begin(1).is_ok());
     }
 
     /// A call that was begun before a break holds the next connection shut until it is answered.
     #[test]
     fn no_call_crosses_an_epoch() {
         let mut phase = connected();
-        phase.begin(1, Instant::now()).expect("connected");
-        phase.begin(1, Instant::now()).expect("connected");
+        phase.begin(1).expect("connected");
+        phase.begin(1).expect("connected");
         phase.suspended(1, Instant::now());
         phase.lost(1, Instant::now()).expect("stood until now");
         assert!(phase.connected(connection(2), false).is_none());
-        assert!(phase.begin(1, Instant::now()).is_err());
+        assert!(phase.begin(1).is_err());
         assert!(phase.answered().is_none());
         let opened = phase.answered().expect("all are answered");
         assert_eq!(opened.connection.epoch.number(), 2);
@@ -346,7 +345,7 @@ mod tests {
         let mut phase = connected();
         let epoch = Arc::clone(phase.epoch().expect("connected"));
         epoch.lease().seal();
-        let refused = phase.begin(1, Instant::now()).expect_err("lost");
+        let refused = phase.begin(1).expect_err("lost");
         assert_eq!(refused, NoContact::Disconnected);
     }
 
@@ -356,9 +355,9 @@ mod tests {
         let mut phase = connected();
         phase.suspended(1, Instant::now());
         assert!(phase.connected(connection(2), true).is_some());
-        let refused = phase.begin(1, Instant::now()).expect_err("an old one");
+        let refused = phase.begin(1).expect_err("an old one");
         assert_eq!(refused, NoContact::Disconnected);
-        phase.begin(2, Instant::now()).expect("the one that stands");
+        phase.begin(2).expect("the one that stands");
     }
 
     #[test]
@@ -366,10 +365,10 @@ mod tests {
         let mut phase = connected();
         let epoch = Arc::clone(phase.epoch().expect("connected"));
         assert!(phase.closed());
-        assert!(epoch.lease().alive(Instant::now()));
+        assert!(epoch.lease().is_alive());
         let mut phase = connected();
         let epoch = Arc::clone(phase.epoch().expect("connected"));
         phase.lost(1, Instant::now()).expect("stood until now");
-        assert!(!epoch.lease().alive(Instant::now()));
+        assert!(!epoch.lease().is_alive());
     }
 }

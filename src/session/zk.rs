@@ -146,6 +146,7 @@ impl ZkBackend {
                 handle.remove_watches(&full(path), kind)?;
                 Reply::Done
             }
+            Request::Check { .. } => unreachable!("the crate has no word for it"),
             Request::MakeRoot => {
                 self.make_root(handle)?;
                 Reply::Done
@@ -268,6 +269,7 @@ impl LinkObserver for ToSession {
             } => session.connected(Connection { epoch, number }, resumed),
             LinkEvent::Suspended { connection, .. } => session.suspended(connection),
             LinkEvent::Expired { epoch, .. } => session.lost(epoch.number(), LossReason::Session),
+            LinkEvent::NodeGone { epoch, path } => session.node_gone(epoch.number(), path),
             LinkEvent::DialFailed(failure) => {
                 session.dial_failed(failure.to_string(), failure.why);
             }

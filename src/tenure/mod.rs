@@ -5,18 +5,18 @@ mod own_nodes;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use self::own_nodes::OwnNodes;
 pub(crate) use self::own_nodes::{OnRevoke, REVOKE};
 use crate::error::{Error, Result};
-use crate::link::Epoch;
+use crate::link::{Epoch, NodeStands};
 use crate::session::backend::Created;
 use crate::session::{
     CallError, Contact, EpochBound, LossReason, PATROL_AFTER, Session, Step, Watch,
 };
-use crate::sync;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::{self, Mutex};
 use crate::wait::announcement::Announcement;
 use crate::znode::fencing::FencingToken;
 use crate::znode::node::NodeStat;
@@ -24,12 +24,14 @@ use crate::znode::node::NodeStat;
 /// How sure a holder can be of its lock, from a guard's `state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockState {
-    /// The lock is ours: our node was seen at the head on the connection that stands, and the
-    /// session cannot have expired.
+    /// The lock is ours: our node was seen at the head on the connection that stands, and it is
+    /// proven that the session cannot have expired.
     Held,
     /// There is no contact with ZooKeeper, or our node was not yet seen again after a reconnect.
-    /// The session cannot have expired yet, so nobody else has the lock, but that may change.
-    /// Finish what is safe, start nothing new.
+    /// The session cannot have expired yet, so nobody else has the lock by its end; but somebody
+    /// may have removed our node by hand meanwhile, and the session may end soon. Finish what is
+    /// safe, start nothing new. (A thread that holds can enter again, as a step of what it has
+    /// begun.)
     Suspect,
     /// The lock may be somebody else's. Final.
     Lost,
@@ -53,6 +55,8 @@ pub(crate) struct Tenure {
     made: Option<i64>,
     /// See [`Tenure::end_with_this_turn`].
     last_turn: AtomicBool,
+    /// Until it is lost.
+    stands: Mutex<Option<NodeStands>>,
     /// In the session's list of those who must hear of a loss.
     key: OnceLock<u64>,
 }
@@ -82,7 +86,11 @@ impl NewTenure {
 impl Tenure {
     /// A tenure whose nodes were seen to hold on `contact`. `None` when that connection does not
     /// stand any more: then it proves nothing, and must be looked at again.
+    ///
+    /// Nor when it is not proven that the session stands. That can have lapsed while no node of
+    /// ours did; one write is made to prove it again.
     pub(crate) fn begin(contact: &Contact<'_>, new: NewTenure) -> Option<Arc<Self>> {
+        let stands = contact.stands(&new.nodes[0])?;
         let tenure = Arc::new(Self {
             session: Arc::clone(contact.session()),
             epoch: Arc::clone(contact.epoch()),
@@ -95,6 +103,7 @@ impl Tenure {
             token: new.token.map(OnceLock::from).unwrap_or_default(),
             made: new.made,
             last_turn: AtomicBool::new(false),
+            stands: Mutex::new(Some(stands)),
             key: OnceLock::new(),
         });
         let weak: Weak<Self> = Arc::downgrade(&tenure);
@@ -121,11 +130,12 @@ impl Tenure {
     }
 
     #[inline]
-    pub(crate) fn state(&self, now: Instant) -> LockState {
+    pub(crate) fn state(&self) -> LockState {
         if self.lost.load(Ordering::Acquire) {
             return LockState::Lost;
         }
-        if !self.epoch.lease().alive(now) {
+        let lease = self.epoch.lease();
+        if !lease.proven(lease.now()) {
             self.lose(LossReason::Session);
             return LockState::Lost;
         }
@@ -137,13 +147,45 @@ impl Tenure {
     }
 
     #[inline]
-    pub(crate) fn is_held(&self, now: Instant) -> bool {
-        self.state(now) == LockState::Held
+    pub(crate) fn is_held(&self) -> bool {
+        self.state() == LockState::Held
+    }
+
+    /// An error once it is lost. One look at the clock.
+    #[inline]
+    pub(crate) fn refuse_lost(&self) -> Result<()> {
+        if self.is_lost() {
+            return Err(self.loss());
+        }
+        Ok(())
+    }
+
+    /// For how long no loss of the session can let anybody else in, as known now. Zero when lost.
+    pub(crate) fn remaining(&self) -> Duration {
+        if self.is_lost() {
+            return Duration::ZERO;
+        }
+        let lease = self.epoch.lease();
+        lease.remaining(lease.now())
+    }
+
+    /// An error unless at least so long is [remaining](Self::remaining).
+    pub(crate) fn ensure_for(&self, needed: Duration) -> Result<()> {
+        let remaining = self.remaining();
+        if remaining.is_zero() {
+            return Err(self.loss());
+        }
+        if remaining < needed {
+            let node = self.node();
+            let what = format!("{node}: {needed:?} were asked for, {remaining:?} are sure");
+            return Err(Error::lease_short(what));
+        }
+        Ok(())
     }
 
     #[inline]
     pub(crate) fn is_lost(&self) -> bool {
-        self.state(sync::now()) == LockState::Lost
+        self.state() == LockState::Lost
     }
 
     /// Whether this is a tenure of the session that `contact` is of. Its nodes are gone from any
@@ -161,6 +203,8 @@ impl Tenure {
         if self.lost.swap(true, Ordering::AcqRel) {
             return;
         }
+        // Probes ask for our node no more.
+        drop(self.stands.lock().take());
         self.loss.tell(reason);
     }
 
@@ -187,7 +231,7 @@ impl Tenure {
 
     /// What the loss of this tenure is as an error.
     pub(crate) fn loss(&self) -> Error {
-        if self.epoch.lease().alive(sync::now()) {
+        if self.epoch.lease().is_alive() {
             Error::removed(self.node())
         } else {
             Error::session_lost().context(self.node())

@@ -115,7 +115,7 @@ fn session(rule: Rule, sent_at: Moment) -> (Arc<Epoch>, Option<NodeStands>) {
     let epoch = Epoch::on_clock(1, 100, timeout(), sent_at, Clock::default());
     let epoch = Arc::new(epoch);
     let node = epoch
-        .node_stands(sent_at)
+        .node_stands("/a", sent_at)
         .filter(|_| rule != Rule::AssumedIsEnough);
     (epoch, node)
 }

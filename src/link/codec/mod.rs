@@ -21,6 +21,28 @@ pub(crate) use self::request::{Access, CreateMode, NewNode, Request, Step, Watch
 pub(super) use self::request::{Shape, TooLarge};
 pub(crate) use self::server_error::ServerError;
 
+/// Whether a request of this kind is committed by a quorum when it is done.
+pub(super) fn is_write(opcode: i32) -> bool {
+    matches!(
+        opcode,
+        opcode::CREATE
+            | opcode::CREATE_2
+            | opcode::DELETE
+            | opcode::SET_DATA
+            | opcode::SET_ACL
+            | opcode::MULTI
+    )
+}
+
+pub(super) fn is_sync(opcode: i32) -> bool {
+    opcode == opcode::SYNC
+}
+
+/// Whether this record, under a header without an error, answers a multi that was not done.
+pub(super) fn is_aborted(opcode: i32, record: &[u8]) -> bool {
+    opcode == opcode::MULTI && record.starts_with(&opcode::ERROR.to_be_bytes())
+}
+
 mod opcode {
     pub(super) const CREATE: i32 = 1;
     pub(super) const DELETE: i32 = 2;

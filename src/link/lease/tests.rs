@@ -133,7 +133,7 @@ fn an_idle_session_lives_by_what_is_assumed() {
 fn a_session_with_a_node_ends_with_what_is_proven() {
     let epoch = epoch();
     let lease = epoch.lease();
-    let node = epoch.node_stands(at(1)).expect("proven");
+    let node = epoch.node_stands("/a", at(1)).expect("proven");
     assert!(lease.wants_writes());
     assert!(lease.renewed(assumed(20), at(21)));
     assert_eq!(lease.ends(), Some(at(31)));
@@ -148,12 +148,12 @@ fn no_node_begins_to_stand_on_an_assumption() {
     let epoch = epoch();
     let lease = epoch.lease();
     assert!(lease.renewed(assumed(20), at(21)));
-    assert!(epoch.node_stands(at(40)).is_none());
+    assert!(epoch.node_stands("/a", at(40)).is_none());
     assert!(!lease.wants_writes() && lease.alive(at(40)));
-    let seeking = epoch.seek_proof();
+    let seeking = epoch.seek_proof("/a");
     assert!(lease.wants_writes() && lease.alive(at(40)));
     assert!(lease.renewed(proven(20), at(41)));
-    let node = epoch.node_stands(at(41)).expect("proven now");
+    let node = epoch.node_stands("/a", at(41)).expect("proven now");
     drop(seeking);
     assert!(lease.wants_writes());
     drop(node);
@@ -190,7 +190,7 @@ fn a_smaller_timeout_counts_from_its_grant_on() {
 #[test]
 fn a_smaller_timeout_may_end_a_session_with_a_node_at_once() {
     let epoch = epoch();
-    let _node = epoch.node_stands(at(0)).expect("proven");
+    let _node = epoch.node_stands("/a", at(0)).expect("proven");
     assert!(!epoch.lease().resumed(T / 2, at(20), at(21)));
     assert_eq!(epoch.lease().ends(), None);
 }
@@ -218,7 +218,7 @@ fn a_sleep_of_the_machine_counts() {
         Clock::Manual(clock.clone()),
     ));
     let lease = epoch.lease();
-    let _node = epoch.node_stands(lease.now()).expect("proven");
+    let _node = epoch.node_stands("/a", lease.now()).expect("proven");
     clock.advance(Duration::from_secs(1));
     assert!(lease.proven(lease.now()));
     clock.advance(T);
@@ -239,7 +239,7 @@ fn nobody_sees_it_alive_after_somebody_saw_it_over() {
         let lease = epoch.lease();
         // In every second round the proven lease decides, else the assumed one. (`None` if this
         // thread was held up for all of the lease.)
-        let _node = epoch.node_stands(begun).filter(|_| round % 2 == 0);
+        let _node = epoch.node_stands("/a", begun).filter(|_| round % 2 == 0);
         let over = AtomicU64::new(0);
         std::thread::scope(|scope| {
             scope.spawn(|| {

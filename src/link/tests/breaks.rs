@@ -99,15 +99,15 @@ fn a_server_that_is_silent_is_given_up_in_time() {
     };
     let (bench, mut caller, mut served) = setup.connected(&server);
     let begun = Instant::now();
-    // The link pings; this server does not answer.
+    // The link probes; this server does not answer.
     caller.request(1, DELETE);
     served.request();
-    assert_eq!(served.request(), (frame::XID_PING, frame::OP_PING));
+    assert_eq!(served.request().1, SYNC);
     assert_eq!(caller.reply(), (1, frame::ERR_CONNECTION_LOSS));
     bench.suspended();
     served.assert_cut();
     let elapsed = begun.elapsed();
-    assert!(elapsed >= timeout / 2, "{elapsed:?} is too early");
+    assert!(elapsed >= timeout / 6, "{elapsed:?} is too early");
     assert!(
         elapsed < timeout,
         "{elapsed:?} is too late to find another server"
@@ -115,8 +115,8 @@ fn a_server_that_is_silent_is_given_up_in_time() {
 }
 
 #[test]
-fn pings_keep_an_idle_connection() {
-    let timeout = Duration::from_millis(400);
+fn probes_keep_an_idle_connection() {
+    let timeout = Duration::from_secs(4);
     let server = FakeServer::start();
     let setup = Setup {
         timeout,
@@ -124,11 +124,10 @@ fn pings_keep_an_idle_connection() {
     };
     let (bench, _caller, mut served) = setup.connected(&server);
     let begun = Instant::now();
-    while begun.elapsed() < timeout * 3 {
-        let before = Instant::now();
-        assert_eq!(served.request(), (frame::XID_PING, frame::OP_PING));
-        assert!(before.elapsed() < timeout / 2, "{:?}", before.elapsed());
-        served.reply(frame::XID_PING, 0);
+    while begun.elapsed() < timeout * 3 / 2 {
+        let (xid, opcode) = served.request();
+        assert_eq!(opcode, SYNC, "nothing stands");
+        served.reply_with(xid, 1, &synced());
     }
     assert!(bench.events.is_empty(), "{:?}", bench.event());
 }

@@ -7,6 +7,7 @@
 mod bounds;
 mod breaks;
 mod hostile;
+mod probes;
 mod relaying;
 mod sessions;
 mod through_the_crate;
@@ -20,7 +21,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::frame::{self, ConnectRequest, ConnectResponse};
-use super::{AuthInfo, Backoff, Epoch, Gate, HostPort, Link, LinkConfig, LinkEvent, LinkObserver};
+use super::{
+    AuthInfo, Backoff, Clock, Epoch, Gate, HostPort, Link, LinkConfig, LinkEvent, LinkObserver,
+};
 
 /// Much longer than anything here takes.
 const SOON: Duration = Duration::from_secs(10);
@@ -28,6 +31,8 @@ const SOON: Duration = Duration::from_secs(10);
 const LONG: Duration = Duration::from_secs(60);
 /// A request whose reply has no record.
 const DELETE: i32 = 2;
+const SYNC: i32 = 9;
+const MULTI: i32 = 14;
 
 /// Hears nothing.
 pub(super) struct Deaf;
@@ -46,6 +51,10 @@ pub(super) fn config(hosts: Vec<HostPort>) -> LinkConfig {
             initial: Duration::from_millis(1),
             max: Duration::from_millis(20),
         },
+        chroot: String::new(),
+        tick: None,
+        probe_by_sync: false,
+        clock: Clock::default(),
     }
 }
 
@@ -69,6 +78,7 @@ struct Setup {
     timeout: Duration,
     auth: Vec<AuthInfo>,
     backoff: Backoff,
+    by_sync: bool,
 }
 
 impl Default for Setup {
@@ -83,6 +93,7 @@ impl Default for Setup {
             timeout,
             auth,
             backoff,
+            by_sync: false,
         }
     }
 }
@@ -98,6 +109,8 @@ impl Setup {
             session_timeout: self.timeout,
             auth: self.auth,
             backoff: self.backoff,
+            probe_by_sync: self.by_sync,
+            ..config(Vec::new())
         };
         let (sender, events) = unbounded();
         let (link, gate) = Link::start(config, Arc::new(Events(sender))).expect("a port");
@@ -355,10 +368,10 @@ impl Served {
         self.reply(xid, frame::OK);
     }
 
-    /// Asserts that the link hangs up; pings may come before.
+    /// Asserts that the link hangs up; probes may come before.
     fn assert_cut(&mut self) {
         while let Some(body) = self.0.receive() {
-            assert_eq!(int(&body, 4), frame::OP_PING);
+            assert_eq!(int(&body, 4), SYNC);
         }
     }
 }
@@ -372,6 +385,11 @@ fn reply_frame(xid: i32, zxid: i64, body: &[u8]) -> Vec<u8> {
     frame.extend(frame::OK.to_be_bytes());
     frame.extend(body);
     frame
+}
+
+/// The record that answers a sync.
+fn synced() -> Vec<u8> {
+    [&1_i32.to_be_bytes()[..], b"/"].concat()
 }
 
 fn password_of(session_id: i64) -> Vec<u8> {

@@ -96,7 +96,7 @@ fn a_session_that_the_server_has_expired_is_followed_by_a_new_one() {
     assert_eq!(hello.session_id, 7);
     served.refuse_session();
     let over = bench.expired();
-    assert_eq!((over.number(), over.lease().deadline()), (1, None));
+    assert_eq!((over.number(), over.lease().ends()), (1, None));
     let (_served, hello) = server.grant(8, LONG);
     assert_eq!(hello.session_id, 0);
     assert_eq!(hello.last_zxid_seen, 0, "a new session has seen nothing");
@@ -145,7 +145,7 @@ fn the_end_of_the_lease_is_told_while_there_is_no_server() {
     drop((listener, served));
     bench.suspended();
     let epoch = bench.expired();
-    assert_eq!(epoch.lease().deadline(), None);
+    assert_eq!(epoch.lease().ends(), None);
     // It is not resumed when the server is back, although that would.
     let server = FakeServer::over(TcpListener::bind(address).expect("was ours"));
     let (mut grave, hello) = server.grant(7, timeout);
@@ -196,20 +196,23 @@ fn a_session_that_cannot_be_closed_does_not_hold_up_the_next() {
     assert_eq!(bench.connected().0.number(), 2);
 }
 
-/// The server expires the session after what it has granted last, so a lease of the former length
-/// would outlive it.
+/// The server expires the session after what it has granted last: the lease is as short from then
+/// on, and the next resume asks for no more.
 #[test]
-fn a_session_with_a_shorter_timeout_is_given_up() {
+fn a_session_with_a_shorter_timeout_goes_on_with_a_shorter_lease() {
     let server = FakeServer::start();
     let (bench, _caller, served) = Setup::default().connected(&server);
     drop(served);
     bench.suspended();
-    let (mut shorter, _) = server.grant(7, LONG / 2);
-    assert_eq!(bench.expired().number(), 1);
-    shorter.close_session();
-    let (_served, _) = server.grant(8, LONG / 2);
-    let (epoch, _) = bench.connected();
-    assert_eq!(epoch.timeout(), LONG / 2);
+    let (shorter, _) = server.grant(7, LONG / 2);
+    let (epoch, resumed) = bench.connected();
+    assert!(resumed);
+    assert_eq!(epoch.lease().timeout(), LONG / 2);
+    let lease = epoch.lease();
+    assert!(lease.ends().expect("alive").since(lease.now()) < LONG / 2);
+    drop(shorter);
+    let (_served, hello) = server.grant(7, LONG / 2);
+    assert_eq!(i64::from(hello.timeout_ms), 30_000);
 }
 
 /// An answer that says that the session is over proves nothing for the lease.
@@ -221,13 +224,13 @@ fn an_expired_session_renews_no_lease() {
         let state = bench.link.wire.state.lock();
         let epoch = Arc::clone(&state.server.as_ref().expect("connected").epoch);
         drop(state);
-        let before = epoch.lease().deadline();
+        let before = epoch.lease().ends();
         caller.request(1, DELETE);
         let (xid, _) = served.request();
         served.reply(xid, err);
         assert_eq!(caller.reply(), (1, err));
         bench.suspended();
-        assert_eq!(epoch.lease().deadline(), before);
+        assert_eq!(epoch.lease().ends(), before);
         // The next handshake tells what is with it.
         let (_served, hello) = server.grant(7, LONG);
         assert_eq!(hello.session_id, 7);
@@ -263,7 +266,7 @@ fn another_session_than_ours_is_never_taken_for_ours() {
     let (mut stranger, hello) = server.grant(8, LONG);
     assert_eq!(hello.session_id, 7);
     let over = bench.expired();
-    assert_eq!((over.session_id(), over.lease().deadline()), (7, None));
+    assert_eq!((over.session_id(), over.lease().ends()), (7, None));
     // Nobody wants that one: it is closed, not left behind.
     stranger.close_session();
     let (_served, hello) = server.grant(9, LONG);

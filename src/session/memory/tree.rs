@@ -267,6 +267,10 @@ impl Tree {
                 }
                 Reply::Done
             }
+            Request::Check { path } => {
+                self.nodes.get(path).ok_or(Refusal::NoNode)?;
+                Reply::Done
+            }
             Request::MakeRoot => Reply::Done,
         })
     }
