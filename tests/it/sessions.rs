@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use zklock::{Acl, Client, ConnectionEvent, LockState};
+use zklock::{Acl, Client, ConnectionEvent, LockState, RwLock, SimpleMutex};
 
 use crate::ground::{
     Puppet, SOON, T, children, client, client_at, mutex, raw, server, wait_for_children,
@@ -153,4 +153,41 @@ fn a_node_removed_under_its_holder_is_found_at_the_reconnect() {
     assert_eq!(reason, zklock::LossReason::Removed);
     let error = guard.unlock().expect_err("lost");
     assert!(error.is_lock_lost() && !error.is_session_lost(), "{error}");
+}
+
+/// An inner section would run without the lock. What is lost is sure for no time at all, either.
+#[test]
+fn a_lost_lock_is_not_entered_again() {
+    let proxy = Proxy::start(server().addr());
+    let client = client_at(&proxy.connect_string());
+    let mutex = mutex(&client, "/session/again/mutex");
+    let locks = RwLock::new(&client, "/session/again/read").expect("the path is good");
+    let others = RwLock::new(&client, "/session/again/write").expect("the path is good");
+    let simple = SimpleMutex::new(&client, "/session/again/simple").expect("the path is good");
+    let guard = mutex.lock().expect("free");
+    let _reads = locks.read().expect("free");
+    let _writes = others.write().expect("free");
+    let _simple = simple.lock().expect("free");
+    drop(mutex.lock().expect("re-entrant while it is held"));
+    let sure = guard.remaining();
+    assert!(!sure.is_zero() && sure < T, "{sure:?}");
+    guard.ensure_for(Duration::ZERO).expect("held");
+    let error = guard.ensure_for(T).expect_err("nobody knows for so long");
+    assert!(error.is_lease_short() && !error.is_lock_lost(), "{error}");
+    proxy.refuse();
+    proxy.reset_all();
+    guard.lost().recv_timeout(SOON).expect("told");
+    assert!(guard.remaining().is_zero());
+    let refused = [
+        guard.ensure_for(Duration::ZERO),
+        mutex.lock().map(drop),
+        mutex.try_lock().map(drop),
+        locks.read().map(drop),
+        others.write().map(drop),
+        simple.lock().map(drop),
+    ];
+    for (which, result) in refused.into_iter().enumerate() {
+        let error = result.expect_err("lost");
+        assert!(error.is_lock_lost(), "{which}: {error}");
+    }
 }
