@@ -19,6 +19,7 @@ mod multi_lock;
 mod mutex;
 mod names;
 mod outages;
+mod partitions;
 mod positions;
 mod processes;
 mod revocation;
