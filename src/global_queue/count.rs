@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::folder::make_node;
 use crate::error::Error;
+use crate::session::backend::Refusal;
 use crate::session::{CallError, Contact, Step, Watch, found};
 use crate::znode::path::LockPath;
 
@@ -39,5 +40,17 @@ pub(crate) fn read(
             number: i32::from_be_bytes(bytes),
             version: stat.version,
         });
+    }
+}
+
+/// Replaces what a node says, whatever it was; makes the node if it is missing.
+pub(crate) fn put(contact: &Contact<'_>, path: &LockPath, data: &Arc<[u8]>) -> Step<()> {
+    loop {
+        match contact.set(path.as_str(), data, None) {
+            Ok(_) => return Ok(()),
+            // Somebody else may be faster in making it, with another number.
+            Err(CallError::Refused(Refusal::NoNode)) => make_node(contact, path.as_str(), data)?,
+            Err(error) => return Err(error),
+        }
     }
 }

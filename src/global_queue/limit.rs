@@ -4,126 +4,227 @@ use std::sync::Arc;
 
 use super::count;
 use super::folder::make_node;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::session::backend::{Refusal, WatchKind};
-use crate::session::{CallError, Contact, Step, Watch, found};
+use crate::session::{CallError, Contact, Session, Step, Waiter, Watch, found};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::wait::bound::Bound;
 use crate::znode::path::LockPath;
 
 /// How many permits may be held at once.
-pub(crate) enum Limit {
+///
+/// Whatever says it is a node, and whoever counts permits keeps a watch on it: a maximum that was
+/// agreed on once can be another one by the next time.
+pub(crate) struct Limit {
+    kind: Kind,
+    /// What the node said, and the watch that tells when it says something else.
+    known: Mutex<Option<(Said, Arc<Watch>)>>,
+}
+
+enum Kind {
     /// As the program says, if all who share the semaphore say the same.
     Fixed {
-        max: u32,
+        /// What the program said last, and what it said before. Both count while its change is on
+        /// its way to `home`, and when two of its threads change it at once.
+        ours: Mutex<(u32, Option<u32>)>,
         /// The node whose data says the maximum, in decimal digits, as kazoo's does.
         home: LockPath,
-        agreed: AtomicBool,
+        /// Whether ours may take the place of another that nobody goes by any more. Not where
+        /// others look at `home` once and never again.
+        adopts: bool,
     },
     /// As a node says.
-    Shared {
-        count: LockPath,
-        initial: i32,
-        /// What it said, and the watch that tells when it says something else.
-        known: Mutex<Option<(u32, Arc<Watch>)>>,
-    },
+    Shared { count: LockPath, initial: i32 },
+}
+
+/// What the node says.
+#[derive(Clone, Copy)]
+pub(super) enum Said {
+    /// A maximum to go by.
+    Agreed(u32),
+    /// Another one than ours, in a version of the data.
+    Other { theirs: u32, version: i32 },
 }
 
 impl Limit {
-    pub(crate) fn fixed(max: u32, home: LockPath) -> Self {
-        Self::Fixed {
-            max,
+    pub(crate) fn fixed(max: u32, home: LockPath, adopts: bool) -> Self {
+        Self::of(Kind::Fixed {
+            ours: Mutex::new((max, None)),
             home,
-            agreed: AtomicBool::new(false),
-        }
+            adopts,
+        })
     }
 
     pub(crate) fn shared(count: LockPath, initial: i32) -> Self {
-        Self::Shared {
-            count,
-            initial,
+        Self::of(Kind::Shared { count, initial })
+    }
+
+    fn of(kind: Kind) -> Self {
+        Self {
+            kind,
             known: Mutex::new(None),
         }
     }
 
-    /// The limit that stands now, and what tells when another does.
-    pub(super) fn watch(&self, contact: &Contact<'_>) -> Step<(u32, Option<Arc<Watch>>)> {
-        let Self::Shared {
-            count,
-            initial,
-            known,
-        } = self
-        else {
-            return Ok((self.ask(contact)?, None));
-        };
-        if let Some((max, watch)) = &*known.lock()
+    /// What the node says now, and what tells when it says something else.
+    pub(super) fn watch(&self, contact: &Contact<'_>) -> Step<(Said, Arc<Watch>)> {
+        // One that lives stays: another thread may sleep on it.
+        if let Some((said, watch)) = &*self.known.lock()
             && watch.is_live()
         {
-            return Ok((*max, Some(Arc::clone(watch))));
+            return Ok((*said, Arc::clone(watch)));
         }
-        let watch = Watch::new(contact, count.as_str(), WatchKind::Data, None);
-        let watch = Arc::new(watch);
-        let value = count::read(contact, count, *initial, Some(&watch))?;
-        let max = u32::try_from(value.number).unwrap_or(0);
-        let before = known.lock().replace((max, Arc::clone(&watch)));
+        let watch = Arc::new(Watch::new(
+            contact,
+            self.node().as_str(),
+            WatchKind::Data,
+            None,
+        ));
+        let said = self.read(contact, Some(&watch))?;
+        let before = self.known.lock().replace((said, Arc::clone(&watch)));
         drop(before);
-        Ok((max, Some(watch)))
+        Ok((said, watch))
     }
 
-    /// The limit that stands now. Takes nothing from those who wait for another.
-    pub(super) fn ask(&self, contact: &Contact<'_>) -> Step<u32> {
-        match self {
-            Self::Fixed { max, home, agreed } => {
-                if !agreed.load(Ordering::Relaxed) {
-                    agree(contact, *max, home)?;
-                    agreed.store(true, Ordering::Relaxed);
-                }
-                Ok(*max)
-            }
-            Self::Shared { count, initial, .. } => {
-                let value = count::read(contact, count, *initial, None)?;
-                Ok(u32::try_from(value.number).unwrap_or(0))
-            }
+    /// What the node says now. Takes nothing from those who wait for it to say something else.
+    pub(super) fn ask(&self, contact: &Contact<'_>) -> Step<Said> {
+        self.read(contact, None)
+    }
+
+    /// The folder of the permits was made anew: others may have agreed on something else, and the
+    /// watch may not have told yet.
+    pub(super) fn forget(&self) {
+        let before = self.known.lock().take();
+        drop(before);
+    }
+
+    /// The maximum of ours in the place of the other one, which nobody goes by any more. Only by
+    /// the right of the lock in front; to be looked at again after it.
+    pub(super) fn adopt(&self, contact: &Contact<'_>, version: i32) -> Step<()> {
+        let Kind::Fixed { ours, home, .. } = &self.kind else {
+            return Ok(());
+        };
+        self.forget();
+        let max = ours.lock().0;
+        match contact.set(home.as_str(), &digits(max), Some(version)) {
+            Ok(_) | Err(CallError::Refused(Refusal::BadVersion | Refusal::NoNode)) => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
-    /// The folder of the permits was made anew: others may have agreed on something else.
-    pub(super) fn forget(&self) {
-        if let Self::Fixed { agreed, .. } = self {
-            agreed.store(false, Ordering::Relaxed);
+    pub(super) fn adopts(&self) -> bool {
+        matches!(self.kind, Kind::Fixed { adopts: true, .. })
+    }
+
+    /// What the program says, for a limit of its own.
+    pub(super) fn ours(&self) -> Option<u32> {
+        match &self.kind {
+            Kind::Fixed { ours, .. } => Some(ours.lock().0),
+            Kind::Shared { .. } => None,
+        }
+    }
+
+    /// Two who go by different maxima cannot both be right.
+    pub(super) fn disagree<T>(&self, theirs: u32) -> Step<T> {
+        let (home, ours) = (self.node(), self.ours().unwrap_or_default());
+        Err(CallError::Left(Error::invalid(format!(
+            "{home}: this semaphore was built for at most {ours}, and others use it with at most \
+             {theirs}; all must agree, or share a count"
+        ))))
+    }
+
+    /// Changes what the node says, and with it what this program says.
+    pub(crate) fn change(&self, session: &Arc<Session>, max: u32) -> Result<()> {
+        let data = match &self.kind {
+            Kind::Fixed { home, .. } if max == 0 => {
+                return Err(Error::invalid(format!("{home}: a maximum of 0 permits")));
+            }
+            Kind::Fixed { ours, .. } => {
+                let mut ours = ours.lock();
+                if ours.0 != max {
+                    *ours = (max, Some(ours.0));
+                }
+                digits(max)
+            }
+            Kind::Shared { count, .. } => match i32::try_from(max) {
+                Ok(number) => Arc::from(number.to_be_bytes()),
+                Err(_) => {
+                    let why = format!("{count}: {max} is more than a shared count can say");
+                    return Err(Error::invalid(why));
+                }
+            },
+        };
+        let bound = Bound::none();
+        let node = self.node().as_str();
+        Waiter::new(session, &bound).persist(node, |contact| {
+            count::put(contact, self.node(), &data)?;
+            Ok(Some(()))
+        })
+    }
+
+    /// The node that says it.
+    fn node(&self) -> &LockPath {
+        match &self.kind {
+            Kind::Fixed { home, .. } => home,
+            Kind::Shared { count, .. } => count,
+        }
+    }
+
+    fn read(&self, contact: &Contact<'_>, watch: Option<&Watch>) -> Step<Said> {
+        match &self.kind {
+            Kind::Fixed { ours, home, .. } => {
+                let accepted = *ours.lock();
+                read_home(contact, accepted, home, watch)
+            }
+            Kind::Shared { count, initial } => {
+                let value = count::read(contact, count, *initial, watch)?;
+                Ok(Said::Agreed(u32::try_from(value.number).unwrap_or(0)))
+            }
         }
     }
 }
 
-/// Makes sure that `home` says the same maximum as we, or nothing about it.
-fn agree(contact: &Contact<'_>, max: u32, home: &LockPath) -> Step<()> {
-    let said: Arc<[u8]> = Arc::from(max.to_string().into_bytes());
+/// What `home` says, once it says anything.
+fn read_home(
+    contact: &Contact<'_>,
+    (max, before): (u32, Option<u32>),
+    home: &LockPath,
+    watch: Option<&Watch>,
+) -> Step<Said> {
     loop {
-        let Some((data, stat)) = found(contact.data(home.as_str()))? else {
-            make_node(contact, home.as_str(), &said)?;
+        let read = match watch {
+            Some(watch) => contact.watch_data(watch),
+            None => contact.data(home.as_str()),
+        };
+        let Some((data, stat)) = found(read)? else {
+            make_node(contact, home.as_str(), &digits(max))?;
             continue;
         };
         let theirs = std::str::from_utf8(&data).ok().map(str::parse::<u32>);
         match theirs {
-            Some(Ok(theirs)) if theirs == max => return Ok(()),
+            Some(Ok(theirs)) if theirs == max || before == Some(theirs) => {
+                return Ok(Said::Agreed(theirs));
+            }
             Some(Ok(theirs)) => {
-                return Err(CallError::Left(Error::invalid(format!(
-                    "{home}: this semaphore was built for at most {max}, and others use it with \
-                     at most {theirs}; all must agree, or share a count"
-                ))));
+                let version = stat.version;
+                return Ok(Said::Other { theirs, version });
             }
             // Curator leaves it empty.
             _ if data.is_empty() => {
-                match contact.set(home.as_str(), &said, Some(stat.version)) {
+                match contact.set(home.as_str(), &digits(max), Some(stat.version)) {
                     // The next look sees what it says now.
                     Ok(_) | Err(CallError::Refused(Refusal::BadVersion | Refusal::NoNode)) => {}
                     // We may use the semaphore and not write there; then nobody is told.
-                    Err(CallError::Refused(Refusal::NoAuth)) => return Ok(()),
+                    Err(CallError::Refused(Refusal::NoAuth)) => return Ok(Said::Agreed(max)),
                     Err(error) => return Err(error),
                 }
             }
             // Somebody's own data is not about the maximum.
-            _ => return Ok(()),
+            _ => return Ok(Said::Agreed(max)),
         }
     }
+}
+
+fn digits(max: u32) -> Arc<[u8]> {
+    Arc::from(max.to_string().into_bytes())
 }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use super::folder::Folder;
-use super::limit::Limit;
+use super::limit::{Limit, Said};
 use super::place::{Claim, Listed, Place};
 use super::{Queued, leave, participants};
 use crate::error::{Error, Result};
@@ -22,6 +22,9 @@ pub(crate) struct PermitFolder {
     folder: Arc<Folder>,
     limit: Limit,
 }
+
+/// How often one try looks again when the folder or the limit changes under its eyes.
+const TRIES: usize = 3;
 
 /// One acquire on its way, and the watch that it has left.
 struct Attempt<'a> {
@@ -41,7 +44,7 @@ enum Counted {
     TooMany {
         over: u32,
         /// What tells of another limit.
-        limit: Option<Arc<Watch>>,
+        limit: Arc<Watch>,
     },
     Again,
 }
@@ -97,7 +100,7 @@ impl PermitFolder {
                 Counted::Again => {}
                 Counted::TooMany { over, limit } => {
                     claim.report(usize::try_from(over).unwrap_or(usize::MAX));
-                    attempt.wait(contact, limit.as_deref())?;
+                    attempt.wait(contact, &limit, in_front)?;
                 }
             }
             Ok(None)
@@ -111,20 +114,26 @@ impl PermitFolder {
         claim: &Claim<'_>,
     ) -> Result<Option<Arc<Tenure>>> {
         let mut attempt = self.attempt(claim);
-        let contact = waiter.contact_now();
-        match contact.and_then(|contact| attempt.count(&contact)) {
-            Ok(Counted::Fit(tenure)) => Ok(Some(tenure)),
-            Ok(Counted::TooMany { .. } | Counted::Again) => Ok(None),
-            Err(error) => Err(self.folder.failure(error)),
-        }
+        let tried = waiter.contact_now().and_then(|contact| {
+            for _ in 0..TRIES {
+                match attempt.count(&contact)? {
+                    Counted::Fit(tenure) => return Ok(Some(tenure)),
+                    Counted::TooMany { .. } => return Ok(None),
+                    Counted::Again => {}
+                }
+            }
+            Ok(None)
+        });
+        tried.map_err(|error| self.folder.failure(error))
     }
 
     /// Whether so many permits are free. Writes nothing.
     pub(crate) fn has_free(&self, wanted: usize) -> Result<bool> {
         self.folder.look(|contact| {
-            let max = self.limit.ask(contact)?;
-            self.check_fits(wanted, max)?;
+            let said = self.limit.ask(contact)?;
             let taken = self.taken_now(contact)?;
+            let max = self.max_of(said, taken)?;
+            self.check_fits(wanted, max)?;
             let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
             Ok(taken.saturating_add(wanted) <= max)
         })
@@ -132,7 +141,25 @@ impl PermitFolder {
 
     /// The limit that stands now.
     pub(crate) fn limit_now(&self) -> Result<u32> {
-        self.folder.look(|contact| self.limit.ask(contact))
+        self.folder.look(|contact| match self.limit.ask(contact)? {
+            Said::Agreed(max) => Ok(max),
+            other @ Said::Other { .. } => self.max_of(other, self.taken_now(contact)?),
+        })
+    }
+
+    /// Changes the limit, for all who use it.
+    pub(crate) fn change_limit(&self, max: u32) -> Result<()> {
+        self.limit.change(self.session(), max)
+    }
+
+    /// The maximum to go by when so many permits are taken: ours in the place of another's that
+    /// nobody goes by.
+    fn max_of(&self, said: Said, taken: u32) -> Step<u32> {
+        match (said, self.limit.ours()) {
+            (Said::Agreed(max), _) => Ok(max),
+            (Said::Other { .. }, Some(ours)) if taken == 0 && self.limit.adopts() => Ok(ours),
+            (Said::Other { theirs, .. }, _) => self.limit.disagree(theirs),
+        }
     }
 
     /// How many permits are taken now.
@@ -167,8 +194,9 @@ impl PermitFolder {
         u32::try_from(permits.count()).unwrap_or(u32::MAX)
     }
 
+    /// A maximum of 0 is a pause: what may be had after it is not known.
     fn check_fits(&self, wanted: usize, max: u32) -> Step<()> {
-        if u32::try_from(wanted).is_ok_and(|wanted| wanted <= max) {
+        if max == 0 || u32::try_from(wanted).is_ok_and(|wanted| wanted <= max) {
             return Ok(());
         }
         let folder = self.folder.path();
@@ -183,7 +211,7 @@ impl Attempt<'_> {
     /// connection, and so are all of the permits.
     fn count(&mut self, contact: &Contact<'_>) -> Step<Counted> {
         let Self { permits, claim, .. } = *self;
-        let (mut max, mut limit) = permits.limit.watch(contact)?;
+        let (mut max, mut limit) = self.agree(contact)?;
         permits.check_fits(claim.count, max)?;
         let Listed {
             children,
@@ -191,7 +219,7 @@ impl Attempt<'_> {
         } = self.enter_and_list(contact)?;
         if made_folder {
             permits.limit.forget();
-            (max, limit) = permits.limit.watch(contact)?;
+            (max, limit) = self.agree(contact)?;
         }
         let Some(children) = children else {
             permits.limit.forget();
@@ -200,6 +228,10 @@ impl Attempt<'_> {
         let stands = |node: &Created| children.iter().any(|child| child == split(&node.path).1);
         if !self.place.nodes().iter().all(stands) {
             self.place.removed();
+            return Ok(Counted::Again);
+        }
+        // Whoever changes it by the lock in front has let us in there since.
+        if !limit.is_live() {
             return Ok(Counted::Again);
         }
         let over = permits.count(&children).saturating_sub(max);
@@ -212,6 +244,25 @@ impl Attempt<'_> {
         };
         self.place.give_up();
         Ok(Counted::Fit(tenure))
+    }
+
+    /// The maximum to go by, and what tells of another. If others went by another one than ours
+    /// and have all gone, ours takes its place.
+    fn agree(&self, contact: &Contact<'_>) -> Step<(u32, Arc<Watch>)> {
+        let PermitFolder { folder, limit } = self.permits;
+        loop {
+            let (theirs, version) = match limit.watch(contact)? {
+                (Said::Agreed(max), watch) => return Ok((max, watch)),
+                (Said::Other { theirs, version }, _) => (theirs, version),
+            };
+            let mut children = folder.list(contact)?.unwrap_or_default();
+            // Those of ours wait.
+            children.retain(|name| !self.place.has(name));
+            if self.permits.count(&children) > 0 || !limit.adopts() {
+                return limit.disagree(theirs);
+            }
+            limit.adopt(contact, version)?;
+        }
     }
 
     fn enter_and_list(&mut self, contact: &Contact<'_>) -> Step<Listed> {
@@ -227,17 +278,17 @@ impl Attempt<'_> {
             .enter_and_list(contact, Class::Lease, claim, watch)
     }
 
-    /// Waits once for a permit to go, or for another limit.
-    fn wait(&mut self, contact: &Contact<'_>, limit: Option<&Watch>) -> Step<()> {
+    /// Waits once for a permit to go, for another limit, or for the loss of the lock in front.
+    fn wait(&mut self, contact: &Contact<'_>, limit: &Watch, in_front: &Tenure) -> Step<()> {
         if !std::mem::replace(&mut self.arm, true) {
             return Ok(());
         }
         let folder = self.watch.as_ref().expect("armed with the list");
-        if let Some(limit) = limit {
-            let wake = Wake::Signal(Arc::clone(contact.signal()));
-            limit.notice().redirect(wake);
-            return contact.sleep_until_any(&[folder, limit]);
-        }
-        contact.sleep_until_any(&[folder])
+        let wake = Wake::Signal(Arc::clone(contact.signal()));
+        limit.notice().redirect(wake);
+        in_front.wake_at_loss(contact.signal());
+        contact.sleep_until(|| {
+            folder.notice().has_fired() || limit.notice().has_fired() || in_front.is_lost()
+        })
     }
 }

@@ -154,6 +154,14 @@ impl Place {
         }
     }
 
+    /// Whether the child of this name is one of our nodes.
+    pub(super) fn has(&self, name: &str) -> bool {
+        match &self.standing {
+            Standing::Queued { nodes, .. } => nodes.iter().any(|node| split(&node.path).1 == name),
+            _ => false,
+        }
+    }
+
     /// Somebody removed a node of ours that waits: all that is left of this place goes.
     pub(super) fn removed(&mut self) {
         self.withdraw();

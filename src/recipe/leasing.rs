@@ -165,6 +165,10 @@ impl Leasing {
         self.permits.limit_now()
     }
 
+    pub(crate) fn change_limit(&self, max: u32) -> Result<()> {
+        self.permits.change_limit(max)
+    }
+
     pub(crate) fn break_lock(&self, participant: &Participant) -> Result<bool> {
         let path = participant.path();
         let (folder, _) = crate::znode::path::split(path);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::{Limit, WaitStrategy};
+use crate::link::ConnectString;
 use crate::recipe::guard::{guard_traits, holding_methods};
 use crate::recipe::leasing::{Lease, Leasing, Settings};
 use crate::recipe::participant::Participant;
@@ -26,9 +27,10 @@ use crate::znode::path::LockPath;
 ///   thread can have several. Dropping one releases it.
 /// - **Many at once** are given [together or not at all](Self::acquire_many), so two who ask for
 ///   many cannot each hold what the other needs.
-/// - **The maximum** is either [fixed](SemaphoreBuilder::max), and then all who share the path
-///   must say the same, or [shared](SemaphoreBuilder::shared_max), and then it can be changed while
-///   the semaphore is in use. When it is lowered, those who hold keep their permits.
+/// - **The maximum** is either [fixed](SemaphoreBuilder::max), and then all who use the path at the
+///   same time must say the same, or [shared](SemaphoreBuilder::shared_max), and then it can be
+///   changed while the semaphore is in use; 0 is a pause. When it is lowered, those who hold keep
+///   their permits. See also [`set_max`](Self::set_max).
 /// - When the session is lost, every permit is lost, before another process can have it; see
 ///   [`Permit::lost`]. Those who wait queue anew.
 /// - When a process dies, its permits are free after the session timeout.
@@ -86,7 +88,8 @@ impl Semaphore {
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire); also [`is_invalid`](Error::is_invalid) if `count` is 0, or
-    /// more than the maximum, also if that is lowered while it waits.
+    /// more than the maximum, also if that is lowered while it waits (but not to 0, which is a
+    /// pause).
     pub fn acquire_many(&self, count: u32) -> Result<Permit> {
         let count = at_least_one(count)?;
         self.leasing.acquire_plainly(count).map(Permit)
@@ -111,6 +114,26 @@ impl Semaphore {
     pub fn try_acquire_many(&self, count: u32) -> Result<Option<Permit>> {
         let count = at_least_one(count)?;
         Ok(self.leasing.try_acquire(count)?.map(Permit))
+    }
+
+    /// As [`acquire_many`](Self::acquire_many), for `timeout` at the most; `None` when it is over.
+    ///
+    /// # Errors
+    /// As [`acquire_many`](Self::acquire_many).
+    pub fn try_acquire_many_for(&self, count: u32, timeout: Duration) -> Result<Option<Permit>> {
+        let count = at_least_one(count)?;
+        let lease = self.leasing.attempt(count, Patience::during(timeout))?;
+        Ok(lease.map(Permit))
+    }
+
+    /// As [`acquire_many`](Self::acquire_many), until `deadline`; `None` when it is over.
+    ///
+    /// # Errors
+    /// As [`acquire_many`](Self::acquire_many).
+    pub fn try_acquire_many_until(&self, count: u32, deadline: Instant) -> Result<Option<Permit>> {
+        let count = at_least_one(count)?;
+        let lease = self.leasing.attempt(count, Patience::until(deadline))?;
+        Ok(lease.map(Permit))
     }
 
     /// As [`acquire`](Self::acquire), for `timeout` at the most; `None` when it is over.
@@ -153,7 +176,31 @@ impl Semaphore {
         self.leasing.acquire_with(count, options).map(Permit)
     }
 
-    /// The maximum at this moment. Asks ZooKeeper if it is shared, or has not been agreed on yet.
+    /// Changes the maximum while the semaphore is in use, for this object, its clones, and all who
+    /// share a count with it. Those who hold keep their permits, and who waits hears at once.
+    ///
+    /// A fixed maximum is written into the semaphore's node; others that were built for another one
+    /// get an error from then on, until they are built anew (kazoo's look at it only once). A
+    /// [shared](SemaphoreBuilder::shared_max) one is [set](SharedCount::set).
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// let workers = zklock::Semaphore::new(&client, "/limits/geocoder", 4)?;
+    /// workers.set_max(8)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) for a fixed maximum of 0, or a shared one that is more than
+    /// a [`SharedCount`] can say; otherwise as [`Mutex::lock`](crate::Mutex::lock). After
+    /// [`is_connection_loss`](Error::is_connection_loss) it may have been changed or not.
+    pub fn set_max(&self, max: u32) -> Result<()> {
+        self.leasing.change_limit(max)
+    }
+
+    /// The maximum at this moment. Asks ZooKeeper.
     ///
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
@@ -209,6 +256,12 @@ fn at_least_one(count: u32) -> Result<usize> {
     }
 }
 
+/// The chroot of a session's connect string.
+fn chroot_of(session: &Session) -> Option<String> {
+    let to = session.target().parse::<ConnectString>();
+    to.ok().and_then(|to| to.chroot)
+}
+
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Semaphore")
@@ -228,21 +281,28 @@ pub struct SemaphoreBuilder<'a> {
 #[derive(Debug)]
 enum Max {
     Fixed(u32),
-    Shared(LockPath, i32),
+    /// The node, what it begins with, and the chroot that its path is below.
+    Shared(LockPath, i32, Option<String>),
 }
 
 impl SemaphoreBuilder<'_> {
-    /// At most so many permits at once. All who share the path must say the same: the first writes
-    /// it into the semaphore's node, and those who say something else get an error that names both.
+    /// At most so many permits at once; at least 1. All who use the path at the same time must say
+    /// the same: the first writes it into the semaphore's node, and those who say something else
+    /// get an error that names both, for as long as somebody has a permit. Once nobody has, the
+    /// next one's maximum takes its place (not in kazoo's dialect, as kazoo looks at it only once).
     pub fn max(mut self, max: u32) -> Self {
         self.max = Some(Max::Fixed(max));
         self
     }
 
-    /// At most so many permits at once as `count` says, at any time; nothing, if it is negative.
-    /// Who waits hears at once when it is raised.
+    /// At most so many permits at once as `count` says, at any time; none, if it is 0 or negative:
+    /// then everybody waits. Who waits hears at once when it is raised.
+    ///
+    /// The count is looked at through the semaphore's own client; so it must be of the same
+    /// ensemble, and its client of the same chroot.
     pub fn shared_max(mut self, count: &SharedCount) -> Self {
-        self.max = Some(Max::Shared(count.path.clone(), count.initial));
+        let chroot = chroot_of(count.client.session());
+        self.max = Some(Max::Shared(count.path.clone(), count.initial, chroot));
         self
     }
 
@@ -291,9 +351,19 @@ impl SemaphoreBuilder<'_> {
                 return Err(Error::invalid(format!("{path}: a maximum of 0 permits")));
             }
             Some(Max::Fixed(max)) => {
-                Leasing::new(self.settings, |home| Limit::fixed(max, home.clone()))?
+                let adopts = self.settings.dialect == Dialect::Curator;
+                Leasing::new(self.settings, |home| {
+                    Limit::fixed(max, home.clone(), adopts)
+                })?
             }
-            Some(Max::Shared(count, initial)) => {
+            Some(Max::Shared(count, initial, chroot)) => {
+                let ours = chroot_of(self.settings.client.session());
+                if chroot != ours {
+                    let (theirs, ours) = (chroot.unwrap_or_default(), ours.unwrap_or_default());
+                    return Err(Error::invalid(format!(
+                        "{path}: the count {count} is that of a client with the chroot                          \"{theirs}\", and the semaphore's has \"{ours}\""
+                    )));
+                }
                 Leasing::new(self.settings, |_| Limit::shared(count, initial))?
             }
         };

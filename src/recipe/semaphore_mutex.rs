@@ -180,7 +180,8 @@ impl SemaphoreMutexBuilder<'_> {
     /// # Errors
     /// [`is_invalid`](crate::Error::is_invalid) if the path or a setting is not possible.
     pub fn build(self) -> Result<SemaphoreMutex> {
-        let leasing = Leasing::new(self.0, |home| Limit::fixed(1, home.clone()))?;
+        let adopts = self.0.dialect == Dialect::Curator;
+        let leasing = Leasing::new(self.0, |home| Limit::fixed(1, home.clone(), adopts))?;
         Ok(SemaphoreMutex { leasing })
     }
 }

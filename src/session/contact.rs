@@ -85,7 +85,13 @@ impl<'a> Contact<'a> {
 
     /// Sleeps until one of `watches` has fired or this connection is gone.
     pub(crate) fn sleep_until_any(&self, watches: &[&Watch]) -> Step<()> {
-        while !watches.iter().any(|watch| watch.notice().has_fired()) && self.is_open() {
+        self.sleep_until(|| watches.iter().any(|watch| watch.notice().has_fired()))
+    }
+
+    /// Sleeps until `is_over`, which is looked at whenever something wakes this waiter, or this
+    /// connection is gone.
+    pub(crate) fn sleep_until(&self, is_over: impl Fn() -> bool) -> Step<()> {
+        while !is_over() && self.is_open() {
             self.waiter().sleep(None).map_err(CallError::Left)?;
         }
         Ok(())

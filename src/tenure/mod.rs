@@ -18,6 +18,7 @@ use crate::session::{
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use crate::sync::{self, Mutex};
 use crate::wait::announcement::Announcement;
+use crate::wait::signal::{Signal, Wakes};
 use crate::znode::fencing::FencingToken;
 use crate::znode::node::NodeStat;
 
@@ -49,6 +50,8 @@ pub(crate) struct Tenure {
     proven_on: AtomicU64,
     lost: AtomicBool,
     loss: Announcement<LossReason>,
+    /// The thread that waits for something else by the right of this tenure.
+    sleeper: Mutex<Option<Arc<Signal>>>,
     own_nodes: OwnNodes,
     token: OnceLock<FencingToken>,
     /// The transaction that made our one node, where others make nodes of the same name.
@@ -99,6 +102,7 @@ impl Tenure {
             proven_on: AtomicU64::new(contact.number()),
             lost: AtomicBool::new(false),
             loss: Announcement::new(),
+            sleeper: Mutex::new(None),
             own_nodes: OwnNodes::default(),
             token: new.token.map(OnceLock::from).unwrap_or_default(),
             made: new.made,
@@ -206,6 +210,16 @@ impl Tenure {
         // Probes ask for our node no more.
         drop(self.stands.lock().take());
         self.loss.tell(reason);
+        let sleeper = self.sleeper.lock().take();
+        if let Some(signal) = sleeper {
+            signal.raise(Wakes::EVENT);
+        }
+    }
+
+    /// Has a loss wake `signal`. One that has come already is to be seen by a look at the state
+    /// after this call.
+    pub(crate) fn wake_at_loss(&self, signal: &Arc<Signal>) {
+        *self.sleeper.lock() = Some(Arc::clone(signal));
     }
 
     /// No other thread of this process may take over: a reader has come to stand in the place that

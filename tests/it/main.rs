@@ -15,6 +15,7 @@ mod leaks;
 mod lock_registry;
 mod looking_around;
 mod lost_replies;
+mod maximum;
 mod multi_lock;
 mod mutex;
 mod names;

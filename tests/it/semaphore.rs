@@ -290,7 +290,7 @@ fn a_lost_session_is_told_to_the_holder_of_a_permit() {
 fn processes_that_disagree_on_the_maximum_are_told() {
     let path = "/semaphore/disagree";
     let clients = [client(), client()];
-    drop(semaphore(&clients[0], path, 3).acquire().expect("free"));
+    let permit = semaphore(&clients[0], path, 3).acquire().expect("free");
     let other = semaphore(&clients[1], path, 5);
     for error in [
         other.acquire().expect_err("3 is not 5"),
@@ -305,6 +305,7 @@ fn processes_that_disagree_on_the_maximum_are_told() {
         );
     }
     assert_eq!(raw(server()).data(path).expect("there"), b"3");
+    drop(permit);
     // Curator leaves the node empty, and a stranger's data is not about us.
     for (said, path) in [("", "/semaphore/empty"), ("10.0.0.1", "/semaphore/foreign")] {
         let flags = crate::support::raw::Flags::Persistent;
@@ -435,8 +436,10 @@ fn the_semaphore_mutex_is_given_from_thread_to_thread() {
         assert!(waiter.join().expect("no panic"));
     });
     wait_for_leases(path, 0);
+    let guard = here.lock().expect("free");
     let several = semaphore(&clients[0], path, 2);
     let error = several.acquire().expect_err("one, not two");
     assert!(error.is_invalid(), "{error}");
+    drop(guard);
     assert!(children(server(), &format!("{path}/leases")).is_empty());
 }

@@ -1,0 +1,194 @@
+//! How many permits there are: agreed on, changed, shared, and zero.
+
+use std::time::Duration;
+
+use zklock::{AcquireOptions, Client, Permit, Semaphore, SemaphoreMutex, SharedCount};
+
+use crate::ground::{SOON, client, raw, server, wait_for_children};
+use crate::support::raw::Flags;
+
+const SHORT: Duration = Duration::from_millis(100);
+
+fn semaphore(client: &Client, path: &str, max: u32) -> Semaphore {
+    Semaphore::new(client, path, max).expect("a good path")
+}
+
+fn shared(client: &Client, path: &str, count: &SharedCount) -> Semaphore {
+    let builder = Semaphore::builder(client, path).shared_max(count);
+    builder.build().expect("good")
+}
+
+fn acquire_soon(semaphore: &Semaphore) -> Permit {
+    let acquired = semaphore.try_acquire_for(SOON).expect("answers");
+    acquired.expect("its turn")
+}
+
+fn said(path: &str) -> Vec<u8> {
+    raw(server()).data(path).expect("there")
+}
+
+/// A number that was agreed on once was agreed on for ever: no later version of a program could
+/// ask for another, though nobody had a permit.
+#[test]
+fn another_maximum_is_taken_once_everybody_has_gone() {
+    let path = "/maximum/another";
+    let clients = [client(), client()];
+    let four = semaphore(&clients[0], path, 4);
+    let eight = semaphore(&clients[1], path, 8);
+    let permit = four.acquire().expect("free");
+    let error = eight.acquire().expect_err("4 is in use");
+    assert!(error.is_invalid(), "{error}");
+    assert!(eight.try_acquire().expect_err("4 is in use").is_invalid());
+    assert!(eight.max().expect_err("4 is in use").is_invalid());
+    drop(permit);
+    assert_eq!(eight.max().expect("nobody is there"), 8);
+    let many = eight.acquire_many(8).expect("free");
+    assert_eq!(said(path), b"8");
+    // The first one has agreed on 4 before, and looks again.
+    assert!(four.acquire().expect_err("8 is in use").is_invalid());
+    drop(many);
+    assert_eq!(four.acquire_many(4).expect("free").count(), 4);
+    assert_eq!(said(path), b"4");
+    assert!(eight.try_acquire().expect("answers").is_some());
+    // The same of a mutex, which is a semaphore of one.
+    let lock = SemaphoreMutex::new(&clients[0], path).expect("good");
+    let guard = lock.try_lock().expect("answers").expect("free");
+    assert!(eight.acquire().expect_err("1 is in use").is_invalid());
+    guard.unlock().expect("confirmed");
+}
+
+#[test]
+fn a_fixed_maximum_can_be_changed_while_it_is_in_use() {
+    let path = "/maximum/changed";
+    let clients = [client(), client()];
+    let semaphore_of = |client| semaphore(client, path, 1);
+    let (here, there) = (semaphore_of(&clients[0]), semaphore_of(&clients[1]));
+    let first = here.acquire().expect("free");
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| acquire_soon(&here));
+        wait_for_children(server(), &format!("{path}/leases"), 2);
+        here.set_max(2).expect("answers");
+        let second = second.join().expect("no panic");
+        assert_eq!((here.max().expect("answers"), said(path)), (2, b"2".into()));
+        let error = there.acquire().expect_err("it was built for 1");
+        assert!(error.is_invalid(), "{error}");
+        here.set_max(1).expect("answers");
+        assert!(there.try_acquire().expect("answers").is_none());
+        assert!(first.is_held() && second.is_held());
+    });
+    drop(first);
+    assert!(there.try_acquire().expect("answers").is_some());
+    assert!(here.set_max(0).expect_err("nobody").is_invalid());
+}
+
+/// Once, whoever asked for what is free took the watch from the thread that waited by it.
+#[test]
+fn who_looks_at_a_shared_maximum_takes_no_wake_up_from_who_waits() {
+    let path = "/maximum/looks";
+    let client = client();
+    let count = SharedCount::new(&client, "/maximum/looks-max", 1).expect("good");
+    let semaphore = shared(&client, path, &count);
+    let _first = semaphore.acquire().expect("free");
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| acquire_soon(&semaphore));
+        wait_for_children(server(), &format!("{path}/leases"), 2);
+        for _ in 0..3 {
+            assert_eq!(semaphore.available().expect("answers"), 0);
+            assert_eq!(semaphore.max().expect("answers"), 1);
+            assert!(semaphore.try_acquire().expect("answers").is_none());
+        }
+        count.set(2).expect("answers");
+        assert!(second.join().expect("no panic").is_held());
+    });
+}
+
+/// Zero is a pause switch: it made every acquire an error.
+#[test]
+fn a_shared_maximum_of_zero_pauses() {
+    let path = "/maximum/zero";
+    let clients = [client(), client()];
+    let count = SharedCount::new(&clients[0], "/maximum/zero-max", 0).expect("good");
+    let semaphore = shared(&clients[0], path, &count);
+    assert_eq!(semaphore.max().expect("answers"), 0);
+    assert!(semaphore.try_acquire().expect("answers").is_none());
+    assert!(semaphore.try_acquire_for(SHORT).expect("answers").is_none());
+    let options = AcquireOptions::new().timeout(SHORT);
+    let error = semaphore.acquire_many_with(2, options).expect_err("paused");
+    assert!(error.is_timeout(), "{error}");
+    wait_for_children(server(), &format!("{path}/leases"), 0);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| acquire_soon(&semaphore));
+        wait_for_children(server(), &format!("{path}/locks"), 1);
+        let other = shared(&clients[1], path, &count);
+        other.set_max(1).expect("answers");
+        assert_eq!(count.get().expect("answers"), 1);
+        let permit = waits.join().expect("no panic");
+        // In use, paused again: who holds keeps it.
+        count.set(-3).expect("answers");
+        assert!(permit.is_held());
+        assert_eq!(other.max().expect("answers"), 0);
+    });
+}
+
+#[test]
+fn many_can_be_waited_for_in_time() {
+    let path = "/maximum/timed";
+    let client = client();
+    let semaphore = semaphore(&client, path, 3);
+    let one = semaphore.acquire().expect("free");
+    let late = std::time::Instant::now() + SHORT;
+    for nothing in [
+        semaphore.try_acquire_many_for(3, SHORT),
+        semaphore.try_acquire_many_for(3, Duration::ZERO),
+        semaphore.try_acquire_many_until(3, late),
+    ] {
+        assert!(nothing.expect("answers").is_none());
+    }
+    wait_for_children(server(), &format!("{path}/leases"), 1);
+    drop(one);
+    let all = semaphore.try_acquire_many_for(3, SOON).expect("answers");
+    assert_eq!(all.expect("free").count(), 3);
+    assert!(semaphore.try_acquire_many_for(0, SOON).is_err());
+}
+
+/// A count of a client with another chroot is another node, which was silently made and obeyed.
+#[test]
+fn a_count_below_another_chroot_is_refused() {
+    let client = client();
+    raw(server())
+        .create("/maximum-chroot", b"", Flags::Persistent)
+        .expect("open to all");
+    let below = Client::connect(&format!("{}/maximum-chroot", server().connect_string()));
+    let below = below.expect("a server that works");
+    let count = SharedCount::new(&below, "/max", 3).expect("good");
+    let builder = Semaphore::builder(&client, "/maximum/chroot").shared_max(&count);
+    let error = builder.build().expect_err("another node");
+    assert!(
+        error.is_invalid() && error.to_string().contains("/maximum-chroot"),
+        "{error}"
+    );
+    shared(&below, "/pool", &count);
+}
+
+/// The lock in front of a waiter is broken before it is watched, and another counts beside it: the
+/// two waited for each other's leases, as nothing woke the first when it learned of its loss.
+#[test]
+fn a_waiter_whose_place_in_front_is_broken_queues_anew() {
+    let path = "/maximum/broken";
+    let clients = [client(), client(), client()];
+    let semaphores: Vec<_> = clients.iter().map(|c| semaphore(c, path, 1)).collect();
+    let permit = semaphores[0].acquire().expect("free");
+    std::thread::scope(|scope| {
+        let broken = scope.spawn(|| drop(acquire_soon(&semaphores[1])));
+        let locks = format!("{path}/locks");
+        wait_for_children(server(), &format!("{path}/leases"), 2);
+        let mut raw = raw(server());
+        let front = raw.children(&locks).expect("there").remove(0);
+        raw.delete(&format!("{locks}/{front}")).expect("it stands");
+        let other = scope.spawn(|| drop(acquire_soon(&semaphores[2])));
+        wait_for_children(server(), &format!("{path}/leases"), 3);
+        drop(permit);
+        broken.join().expect("its turn");
+        other.join().expect("its turn");
+    });
+}
