@@ -63,11 +63,12 @@ pub use error::{Error, Result};
 pub use global_queue::WaitStrategy;
 #[cfg(not(shuttle))]
 pub use recipe::{
-    Barrier, DoubleBarrier, DoubleBarrierBuilder, DowngradeError, HoldView, LockRegistry,
-    LockRegistryBuilder, Lockable, Membership, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex,
-    MutexBuilder, MutexGuard, Participant, Permit, Permits, ReadSide, RwLock, RwLockBuilder,
-    RwReadGuard, RwWriteGuard, Semaphore, SemaphoreBuilder, SemaphoreMutex, SemaphoreMutexBuilder,
-    SemaphoreMutexGuard, SharedCount, SimpleMutex, SimpleMutexBuilder, SimpleMutexGuard, WriteSide,
+    Barrier, CountChanges, DoubleBarrier, DoubleBarrierBuilder, DowngradeError, HoldView,
+    LockRegistry, LockRegistryBuilder, Lockable, Membership, MultiLock, MultiLockBuilder,
+    MultiLockGuard, Mutex, MutexBuilder, MutexGuard, Participant, Permit, Permits, ReadSide,
+    RwLock, RwLockBuilder, RwReadGuard, RwWriteGuard, Semaphore, SemaphoreBuilder, SemaphoreMutex,
+    SemaphoreMutexBuilder, SemaphoreMutexGuard, SharedCount, SimpleMutex, SimpleMutexBuilder,
+    SimpleMutexGuard, WriteSide,
 };
 pub use session::LossReason;
 pub use session::acl::{Acl, Permissions};

@@ -1,6 +1,7 @@
 //! The recipes: one public type and its guard in each file, and what they share.
 
 mod barrier;
+mod count_changes;
 mod double_barrier;
 mod guard;
 mod hold;
@@ -19,6 +20,7 @@ mod simple_mutex;
 mod view;
 
 pub use self::barrier::Barrier;
+pub use self::count_changes::CountChanges;
 pub use self::double_barrier::{DoubleBarrier, DoubleBarrierBuilder, Membership};
 pub use self::lock_registry::{LockRegistry, LockRegistryBuilder};
 pub use self::multi_lock::{

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::count;
+use crate::recipe::count_changes::CountChanges;
 use crate::session::backend::Refusal;
 use crate::session::{CallError, Contact, Step, Waiter};
 use crate::wait::bound::Bound;
@@ -58,16 +59,63 @@ impl SharedCount {
         })
     }
 
-    /// Sets the number, whatever it was.
+    /// Sets the number, whatever it was; also where the node holds something else than a number.
+    ///
+    /// # Errors
+    /// As [`Mutex::lock`](crate::Mutex::lock).
+    pub fn set(&self, number: i32) -> Result<()> {
+        let data = Arc::from(number.to_be_bytes());
+        self.persist(|contact| {
+            count::put(contact, &self.path, &data)?;
+            Ok(Some(()))
+        })
+    }
+
+    /// Adds `summand`, which may be negative, and returns the sum. Nobody else's change between the
+    /// look and the write is overwritten.
+    ///
+    /// # Errors
+    /// As [`compare_and_set`](Self::compare_and_set); also [`is_invalid`](Error::is_invalid) if the
+    /// sum is more, or less, than four bytes can say.
+    pub fn add(&self, summand: i32) -> Result<i32> {
+        self.once(|contact| {
+            loop {
+                let value = count::read(contact, &self.path, self.initial, None)?;
+                let number = value.number;
+                let Some(sum) = number.checked_add(summand) else {
+                    let path = &self.path;
+                    return Err(CallError::Left(Error::invalid(format!(
+                        "{path}: {number} and {summand} are too much for a shared count"
+                    ))));
+                };
+                if self.replace(contact, value.version, sum)? {
+                    return Ok(sum);
+                }
+            }
+        })
+    }
+
+    /// A channel of the numbers that it becomes from now on.
+    ///
+    /// Of changes in quick succession some may be left out, never the last; when 1,024 are not
+    /// read, the oldest are left out. Costs one thread, `zklock-count`, until the [`CountChanges`]
+    /// is dropped or the client is closed. Over broken connections and lost sessions it goes on.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// let max = zklock::SharedCount::new(&client, "/limits/api", 10)?;
+    /// for number in max.changes()?.iter() {
+    ///     println!("from now on {number}");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`get`](Self::get).
-    pub fn set(&self, number: i32) -> Result<()> {
-        self.persist(|contact| {
-            count::read(contact, &self.path, self.initial, None)?;
-            self.write(contact, number, None)?;
-            Ok(Some(()))
-        })
+    pub fn changes(&self) -> Result<CountChanges> {
+        CountChanges::begin(self)
     }
 
     /// Sets the number if it is `expected`, and says whether it was.
@@ -76,19 +124,10 @@ impl SharedCount {
     /// As [`get`](Self::get). After [`is_connection_loss`](Error::is_connection_loss) it may have
     /// been set or not: read it.
     pub fn compare_and_set(&self, expected: i32, number: i32) -> Result<bool> {
-        let session = self.client.session();
-        let set = session.side_contact().and_then(|contact| {
-            let value = count::read(&contact, &self.path, self.initial, None)?;
-            if value.number != expected {
-                return Ok(false);
-            }
-            match self.write(&contact, number, Some(value.version)) {
-                Ok(()) => Ok(true),
-                Err(CallError::Refused(Refusal::BadVersion)) => Ok(false),
-                Err(error) => Err(error),
-            }
-        });
-        set.map_err(|error| error.into_error(session.target(), self.path.as_str()))
+        self.once(|contact| {
+            let value = count::read(contact, &self.path, self.initial, None)?;
+            Ok(value.number == expected && self.replace(contact, value.version, number)?)
+        })
     }
 
     /// The path of the node, without the chroot.
@@ -97,9 +136,21 @@ impl SharedCount {
         self.path.as_str()
     }
 
-    fn write(&self, contact: &Contact<'_>, number: i32, version: Option<i32>) -> Step<()> {
+    /// Whether the node was still in this version.
+    fn replace(&self, contact: &Contact<'_>, version: i32, number: i32) -> Step<bool> {
         let data = Arc::from(number.to_be_bytes());
-        contact.set(self.path(), &data, version).map(drop)
+        match contact.set(self.path(), &data, Some(version)) {
+            Ok(_) => Ok(true),
+            Err(CallError::Refused(Refusal::BadVersion | Refusal::NoNode)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Not tried again: what was not answered may have been done.
+    fn once<T>(&self, step: impl FnOnce(&Contact<'_>) -> Step<T>) -> Result<T> {
+        let session = self.client.session();
+        let done = session.side_contact().and_then(|contact| step(&contact));
+        done.map_err(|error| error.into_error(session.target(), self.path.as_str()))
     }
 
     fn persist<T>(&self, step: impl FnMut(&Contact<'_>) -> Step<Option<T>>) -> Result<T> {

@@ -1,0 +1,150 @@
+//! [`CountChanges`]: what a shared count becomes.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+
+use crate::client::Client;
+use crate::error::{Error, Result};
+use crate::global_queue::count;
+use crate::recipe::shared_count::SharedCount;
+use crate::session::backend::WatchKind;
+use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch};
+use crate::wait::bound::Bound;
+use crate::wait::cancel::CancelToken;
+use crate::znode::path::LockPath;
+
+/// Numbers that nobody has read, at most.
+const CAPACITY: usize = 1024;
+
+/// A channel of the numbers that a [`SharedCount`] becomes; made by [`SharedCount::changes`].
+///
+/// It is used as the [`Receiver`] that it dereferences to. Dropping it ends the channel, also that
+/// of clones of the receiver; so does closing the client, or a number that may not be read.
+#[must_use = "the channel ends as soon as this is dropped"]
+pub struct CountChanges {
+    numbers: Receiver<i32>,
+    stop: CancelToken,
+    /// Keeps the session open.
+    _client: Client,
+}
+
+/// The thread that looks.
+struct Observer {
+    session: Arc<Session>,
+    path: LockPath,
+    initial: i32,
+    known: Option<i32>,
+    to: Sender<i32>,
+    unread: Receiver<i32>,
+    /// Says that it has begun.
+    begun: Sender<Result<()>>,
+}
+
+impl CountChanges {
+    pub(super) fn begin(count: &SharedCount) -> Result<Self> {
+        let (to, numbers) = bounded(CAPACITY);
+        let (begun, has_begun) = bounded(1);
+        let session = Arc::clone(count.client.session());
+        session.refuse_child()?;
+        let observer = Observer {
+            session,
+            path: count.path.clone(),
+            initial: count.initial,
+            known: None,
+            to,
+            unread: numbers.clone(),
+            begun,
+        };
+        let changes = Self {
+            numbers,
+            stop: CancelToken::new(),
+            _client: count.client.clone(),
+        };
+        let bound = Bound {
+            cancel: Some(changes.stop.clone()),
+            ..Bound::none()
+        };
+        crate::sync::spawn("zklock-count", move || observer.run(&bound)).map_err(|error| {
+            let context = format!("{}: no thread for its changes", count.path());
+            Error::refused(context).source(error)
+        })?;
+        match has_begun.recv() {
+            Ok(begun) => begun.map(|()| changes),
+            Err(_) => Err(Error::closed()),
+        }
+    }
+}
+
+impl Observer {
+    fn run(mut self, bound: &Bound) {
+        let session = Arc::clone(&self.session);
+        let waiter = Waiter::new(&session, bound);
+        let path = self.path.clone();
+        let mut watching = None;
+        let ended: Result<()> =
+            waiter.persist(path.as_str(), |contact| self.step(contact, &mut watching));
+        if let Err(error) = ended
+            && self.known.is_none()
+        {
+            // Whoever waits for the beginning hears it instead.
+            drop(self.begun.try_send(Err(error)));
+        }
+    }
+
+    /// Looks, tells, and waits for a change.
+    fn step<T>(&mut self, contact: &Contact<'_>, watching: &mut Option<Watch>) -> Step<Option<T>> {
+        let wake = Wake::Signal(Arc::clone(contact.signal()));
+        let watch = Watch::new(contact, self.path.as_str(), WatchKind::Data, Some(wake));
+        let watch = watching.insert(watch);
+        match count::read(contact, &self.path, self.initial, Some(watch)) {
+            Ok(value) => self.tell(value.number),
+            // Somebody's other bytes; the next change may be a number again.
+            Err(CallError::Left(error)) if error.is_invalid() && self.known.is_some() => {
+                log::warn!("{error}");
+            }
+            Err(error) => return Err(error),
+        }
+        contact.sleep_until_any(&[watch])?;
+        Ok(None)
+    }
+
+    fn tell(&mut self, number: i32) {
+        match self.known.replace(number) {
+            None => drop(self.begun.try_send(Ok(()))),
+            Some(before) if before == number => {}
+            Some(_) => {
+                let mut number = number;
+                while let Err(TrySendError::Full(again)) = self.to.try_send(number) {
+                    // The oldest makes room.
+                    let _ = self.unread.try_recv();
+                    number = again;
+                }
+            }
+        }
+    }
+}
+
+impl Deref for CountChanges {
+    type Target = Receiver<i32>;
+
+    fn deref(&self) -> &Receiver<i32> {
+        &self.numbers
+    }
+}
+
+impl Drop for CountChanges {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl fmt::Debug for CountChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CountChanges")
+            .field("unread", &self.numbers.len())
+            .finish_non_exhaustive()
+    }
+}
