@@ -8,6 +8,7 @@ use crate::session::backend::Refusal;
 use crate::session::{CallError, Contact, Step, found, id_of};
 use crate::tenure::REVOKE;
 use crate::znode::names::Class;
+use crate::znode::node::NodeStat;
 use crate::znode::path::split;
 use crate::znode::verdict::{Rule, queue};
 
@@ -18,6 +19,9 @@ pub(crate) struct Queued {
     pub(crate) class: Class,
     /// Nobody ahead of it keeps it waiting.
     pub(crate) holds: bool,
+    /// It stands by our session.
+    pub(crate) ours: bool,
+    pub(crate) stat: NodeStat,
 }
 
 /// The nodes in a folder, in order, with their data.
@@ -51,7 +55,9 @@ pub(super) fn of_single(node: &Folder) -> Result<Vec<Queued>> {
 
 fn read(contact: &Contact<'_>, path: String, class: Class, holds: bool) -> Step<Option<Queued>> {
     let read = found(contact.data(&path))?;
-    Ok(read.map(|(data, _)| Queued {
+    Ok(read.map(|(data, stat)| Queued {
+        ours: stat.ephemeral_owner == contact.epoch().session_id(),
+        stat,
         path,
         data,
         class,

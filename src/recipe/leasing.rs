@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::global_queue::{Claim, GlobalQueue, Limit, PermitFolder, WaitStrategy};
+use crate::global_queue::{Claim, GlobalQueue, Limit, PermitFolder, Queued, WaitStrategy};
 use crate::local_queue::{LocalQueue, Policy};
 use crate::recipe::guard::log_release;
 use crate::recipe::hold::OwnHold;
@@ -14,6 +14,7 @@ use crate::recipe::participant::Participant;
 use crate::session::{Session, Waiter};
 use crate::tenure::Tenure;
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
+use crate::znode::identity::Identity;
 use crate::znode::names::{Class, Dialect, Grammar};
 use crate::znode::path::LockPath;
 
@@ -141,14 +142,14 @@ impl Leasing {
     /// the head of the queue may have a lease that does not fit yet.
     pub(crate) fn participants(&self) -> Result<Vec<Participant>> {
         let max = self.limit_now()?;
-        let mut holders = self.permits.participants()?;
-        for (position, holder) in (0..).zip(&mut holders) {
-            holder.holds = position < max;
-        }
+        // First those who wait: whose lease comes later is not taken for one that does not fit.
         let mut waiters = self.queue.participants()?;
         for waiter in &mut waiters {
             waiter.holds = false;
         }
+        let mut holders = self.permits.participants()?;
+        let tenures = self.session().own_nodes();
+        say_who_holds(&mut holders, waiters.first(), max, &tenures);
         holders.extend(waiters);
         let mut own = self.session().own_nodes();
         own.extend(self.queue.own_node());
@@ -205,6 +206,36 @@ impl Leasing {
 
     pub(crate) fn acquire_plainly(self: &Arc<Self>, count: usize) -> Result<Lease> {
         self.acquire(count, &Bound::none(), &self.data)
+    }
+}
+
+/// Of leases, says which are held and which wait, and puts them in the order of their creation.
+///
+/// Only the one in front, `first`, can have leases that wait: its newest, made after it came to the
+/// front. Of our own session we know which are held (`tenures`). Of another, those wait that do not
+/// fit, and those of the same acquire, which hold the same identity. A maximum that was lowered
+/// makes nobody a waiter.
+fn say_who_holds(leases: &mut [Queued], first: Option<&Queued>, max: u32, tenures: &[String]) {
+    leases.sort_by_key(|lease| lease.stat.czxid);
+    let max = usize::try_from(max).unwrap_or(usize::MAX);
+    let over = leases.len().saturating_sub(max);
+    let mut waiting = 0;
+    let mut newest: Option<Vec<u8>> = None;
+    for lease in leases.iter_mut().rev() {
+        let of_first = first.is_some_and(|first| {
+            first.stat.ephemeral_owner == lease.stat.ephemeral_owner
+                && first.stat.czxid < lease.stat.czxid
+        });
+        if lease.ours {
+            lease.holds = tenures.contains(&lease.path);
+        } else if of_first && over > 0 {
+            let of_same_acquire = newest.get_or_insert_with(|| lease.data.clone()) == &lease.data
+                && Identity::parse(&lease.data).is_some();
+            lease.holds = !(waiting < over || of_same_acquire);
+        } else {
+            lease.holds = true;
+        }
+        waiting += usize::from(!lease.holds);
     }
 }
 

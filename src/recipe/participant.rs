@@ -1,6 +1,7 @@
 //! [`Participant`]: one contender, as everybody can see it.
 
 use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::global_queue::Queued;
 use crate::znode::identity::Identity;
@@ -20,6 +21,8 @@ pub struct Participant {
     pub(crate) idle: bool,
     pub(crate) holds: bool,
     pub(crate) reads: bool,
+    pub(crate) session_id: i64,
+    pub(crate) created: SystemTime,
 }
 
 impl Participant {
@@ -28,7 +31,9 @@ impl Participant {
         let queued = queued.into_iter().enumerate();
         queued
             .map(|(position, queued)| Self {
-                ours: own.contains(&queued.path),
+                ours: queued.ours || own.contains(&queued.path),
+                session_id: queued.stat.ephemeral_owner,
+                created: UNIX_EPOCH + millis(queued.stat.ctime),
                 idle: idle == Some(&queued.path),
                 position,
                 holds: queued.holds,
@@ -63,7 +68,7 @@ impl Participant {
         self.reads
     }
 
-    /// Whether it was made by the lock object that was asked; of a permit, by its client.
+    /// Whether it stands by the session of the client that was asked, whether it holds or waits.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.ours
@@ -77,6 +82,19 @@ impl Participant {
         self.idle
     }
 
+    /// The session that its node stands by, and goes with: the number that the servers' logs and
+    /// the `cons` command speak of. 0 if somebody made the node persistent.
+    #[must_use]
+    pub fn session_id(&self) -> i64 {
+        self.session_id
+    }
+
+    /// When its node was created, by the servers' clock, in whole milliseconds.
+    #[must_use]
+    pub fn created(&self) -> SystemTime {
+        self.created
+    }
+
     /// What it left for others to read.
     #[must_use]
     pub fn data(&self) -> &[u8] {
@@ -88,6 +106,11 @@ impl Participant {
     pub fn identity(&self) -> Option<Identity> {
         Identity::parse(&self.data)
     }
+}
+
+/// A time before 1970 is a server's mistake.
+fn millis(time: i64) -> Duration {
+    Duration::from_millis(u64::try_from(time).unwrap_or_default())
 }
 
 impl fmt::Display for Participant {

@@ -264,6 +264,7 @@ impl From<codec::Stat> for NodeStat {
     fn from(stat: codec::Stat) -> Self {
         Self {
             czxid: stat.czxid,
+            ctime: stat.ctime,
             ephemeral_owner: stat.ephemeral_owner,
             version: stat.version,
             child_changes: stat.cversion,

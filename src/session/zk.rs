@@ -283,6 +283,7 @@ impl From<&Stat> for NodeStat {
     fn from(stat: &Stat) -> Self {
         Self {
             czxid: stat.czxid,
+            ctime: stat.ctime,
             ephemeral_owner: stat.ephemeral_owner,
             version: stat.version,
             child_changes: stat.cversion,

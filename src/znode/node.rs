@@ -13,6 +13,8 @@ pub(crate) enum NodeMode {
 pub(crate) struct NodeStat {
     /// The transaction that created the node.
     pub(crate) czxid: i64,
+    /// When that was, by the servers' clock, in milliseconds since 1970.
+    pub(crate) ctime: i64,
     /// The session that the node lives with; 0 for a persistent one.
     pub(crate) ephemeral_owner: i64,
     /// Counts changes of the data.

@@ -2,10 +2,14 @@
 
 use std::time::Duration;
 
-use zklock::{AcquireOptions, Client, Permit, Semaphore, SemaphoreMutex, SharedCount};
+use zklock::{
+    AcquireOptions, Client, ConnectionEvent, Dialect, Permit, Semaphore, SemaphoreMutex,
+    SharedCount,
+};
 
-use crate::ground::{SOON, client, raw, server, wait_for_children};
+use crate::ground::{SOON, client, client_at, raw, server, wait_for_children};
 use crate::support::raw::Flags;
+use crate::support::{Proxy, wait_until};
 
 const SHORT: Duration = Duration::from_millis(100);
 
@@ -191,4 +195,115 @@ fn a_waiter_whose_place_in_front_is_broken_queues_anew() {
         broken.join().expect("its turn");
         other.join().expect("its turn");
     });
+}
+
+/// Nothing could repair a count whose node was empty, or held something else.
+#[test]
+fn setting_a_count_repairs_it() {
+    let client = client();
+    for (bytes, path) in [(&b""[..], "/maximum/empty"), (b"ten", "/maximum/foreign")] {
+        raw(server())
+            .create(path, bytes, Flags::Persistent)
+            .expect("open to all");
+        let count = SharedCount::new(&client, path, 1).expect("good");
+        assert!(count.get().expect_err("no number").is_invalid());
+        assert!(count.add(1).expect_err("no number").is_invalid());
+        count.set(10).expect("answers");
+        assert_eq!(count.get().expect("a number"), 10);
+    }
+}
+
+#[test]
+fn a_count_is_added_to_by_many_at_once() {
+    let path = "/maximum/added";
+    let clients = [client(), client()];
+    std::thread::scope(|scope| {
+        for client in clients.iter().chain(&clients) {
+            scope.spawn(|| {
+                let count = SharedCount::new(client, path, 0).expect("good");
+                for _ in 0..10 {
+                    count.add(2).expect("answers");
+                    count.add(-1).expect("answers");
+                }
+            });
+        }
+    });
+    let count = SharedCount::new(&clients[0], path, 0).expect("good");
+    assert_eq!(count.add(i32::MAX - 40).expect("answers"), i32::MAX);
+    assert!(count.add(1).expect_err("too much").is_invalid());
+    assert_eq!(count.get().expect("answers"), i32::MAX);
+}
+
+/// Over a lost session, too, and until it is dropped.
+#[test]
+fn changes_of_a_count_are_told() {
+    let path = "/maximum/changes";
+    let proxy = Proxy::start(server().addr());
+    let (client, other) = (client_at(&proxy.connect_string()), client());
+    let count = SharedCount::new(&other, path, 3).expect("good");
+    let seen = SharedCount::new(&client, path, 3).expect("good");
+    let changes = seen.changes().expect("answers");
+    assert!(changes.try_recv().is_err(), "nothing has changed");
+    for number in [4, -1] {
+        count.set(number).expect("answers");
+        assert_eq!(changes.recv_timeout(SOON), Ok(number));
+    }
+    let events = client.events();
+    proxy.refuse();
+    proxy.reset_all();
+    wait_until("a lost session", SOON, || {
+        events
+            .try_iter()
+            .any(|event| event == ConnectionEvent::Lost)
+    });
+    count.set(7).expect("answers");
+    proxy.accept();
+    assert_eq!(changes.recv_timeout(SOON), Ok(7));
+    let numbers = (*changes).clone();
+    drop(changes);
+    assert!(
+        numbers
+            .recv_timeout(SOON)
+            .is_err_and(|e| e.is_disconnected())
+    );
+}
+
+/// In kazoo's dialect leases have no number, and a lowered maximum makes nobody a waiter.
+#[test]
+fn holders_and_waiters_are_told_apart() {
+    for (dialect, path) in [
+        (Dialect::Curator, "/maximum/who-curator"),
+        (Dialect::Kazoo, "/maximum/who-kazoo"),
+    ] {
+        let clients = [client(), client()];
+        let build = |client| {
+            let builder = Semaphore::builder(client, path).dialect(dialect);
+            builder.max(8).build().expect("good")
+        };
+        let (here, there) = (build(&clients[0]), build(&clients[1]));
+        let held: Vec<_> = (0..8).map(|_| here.acquire().expect("free")).collect();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| acquire_soon(&there));
+            let leases = match dialect {
+                Dialect::Kazoo => path.to_owned(),
+                _ => format!("{path}/leases"),
+            };
+            wait_for_children(server(), &leases, 9);
+            for semaphore in [&here, &there] {
+                let who = semaphore.participants().expect("answers");
+                let holders: Vec<_> = who.iter().filter(|one| one.is_holder()).collect();
+                assert_eq!(holders.len(), 8);
+                for holder in holders {
+                    assert!(held.iter().any(|permit| permit.path() == holder.path()));
+                    assert_eq!(Some(holder.session_id()), clients[0].session_id());
+                    assert!(holder.created().elapsed().is_ok_and(|age| age < SOON));
+                }
+                let ours = who.iter().filter(|one| one.is_ours()).count();
+                let is_here = std::ptr::eq(semaphore, &here);
+                assert_eq!(ours, if is_here { 8 } else { 2 }, "one waits in two places");
+            }
+            drop(held);
+            drop(waits.join().expect("no panic"));
+        });
+    }
 }

@@ -40,13 +40,15 @@ pub(crate) enum StepReply {
     Stat(Stat),
 }
 
-/// What a server knows of a node, but for clock times.
+/// What a server knows of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stat {
     /// The transaction that created the node.
     pub(crate) czxid: i64,
     /// The one that set its data last.
     pub(crate) mzxid: i64,
+    /// When it was created, by the servers' clock, in milliseconds since 1970.
+    pub(crate) ctime: i64,
     /// Counts changes of the data.
     pub(crate) version: i32,
     /// Counts children that came or went.
@@ -126,12 +128,13 @@ impl Expected {
 impl Stat {
     fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
         let (czxid, mzxid) = (reader.long()?, reader.long()?);
-        let (_created_at, _changed_at) = (reader.long()?, reader.long()?);
+        let (ctime, _changed_at) = (reader.long()?, reader.long()?);
         let (version, cversion) = (reader.int()?, reader.int()?);
         let _access_list_version = reader.int()?;
         Ok(Self {
             czxid,
             mzxid,
+            ctime,
             version,
             cversion,
             ephemeral_owner: reader.long()?,

@@ -175,7 +175,8 @@ fn stat_bytes(stat: &Stat) -> Vec<u8> {
     [
         &stat.czxid.to_be_bytes()[..],
         &stat.mzxid.to_be_bytes(),
-        &[7; 16],
+        &stat.ctime.to_be_bytes(),
+        &[7; 8],
         &stat.version.to_be_bytes(),
         &stat.cversion.to_be_bytes(),
         &[7; 4],
@@ -261,10 +262,11 @@ fn names() -> impl Strategy<Value = Vec<String>> {
 }
 
 fn stats() -> impl Strategy<Value = Stat> {
-    let longs = any::<[i64; 4]>();
+    let longs = any::<[i64; 5]>();
     (longs, any::<[i32; 4]>()).prop_map(|(longs, ints)| Stat {
         czxid: longs[0],
         mzxid: longs[1],
+        ctime: longs[4],
         version: ints[0],
         cversion: ints[1],
         ephemeral_owner: longs[2],

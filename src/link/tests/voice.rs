@@ -258,6 +258,7 @@ fn a_stat_says_what_it_says() {
     let wanted = Stat {
         czxid: 1,
         mzxid: 2,
+        ctime: 3,
         version: 5,
         cversion: 6,
         ephemeral_owner: 8,

@@ -82,6 +82,7 @@ impl Tree {
         self.zxid += 1;
         let stat = NodeStat {
             czxid: self.zxid,
+            ctime: 0,
             ephemeral_owner: match mode {
                 NodeMode::Persistent => 0,
                 NodeMode::Ephemeral | NodeMode::EphemeralSequential => owner,
