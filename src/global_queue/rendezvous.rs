@@ -45,6 +45,23 @@ struct Companion {
     czxid: i64,
 }
 
+/// How often one try looks again when something changes under its eyes: a stale `ready` goes, one of
+/// ours is made, and is seen.
+const TRIES: usize = 5;
+
+/// What one look has shown.
+enum Looked {
+    In(Member),
+    Again,
+    /// Somebody is missing, or those before us are still inside.
+    Missing {
+        was_not_ready: bool,
+        met: Vec<String>,
+        /// Of our own node.
+        czxid: i64,
+    },
+}
+
 /// One member on its way in, and the watches that it has left.
 struct Attempt<'a> {
     at: &'a Rendezvous,
@@ -85,15 +102,39 @@ impl Rendezvous {
 
     /// Enters, and waits until all members are there.
     pub(crate) fn meet(&self, waiter: &Waiter<'_>, claim: &Claim<'_>) -> Result<Member> {
-        let mut attempt = Attempt {
+        let mut attempt = self.attempt(claim);
+        self.folder.persist(waiter, |contact| attempt.step(contact))
+    }
+
+    /// As [`Rendezvous::meet`], for who has no time: goes in if all the others are there.
+    pub(crate) fn try_meet(
+        &self,
+        waiter: &Waiter<'_>,
+        claim: &Claim<'_>,
+    ) -> Result<Option<Member>> {
+        let mut attempt = self.attempt(claim);
+        let met = waiter.contact_now().and_then(|contact| {
+            for _ in 0..TRIES {
+                match attempt.look(&contact)? {
+                    Looked::In(member) => return Ok(Some(member)),
+                    Looked::Again => {}
+                    Looked::Missing { .. } => return Ok(None),
+                }
+            }
+            Ok(None)
+        });
+        met.map_err(|error| self.folder.failure(error))
+    }
+
+    fn attempt<'a>(&'a self, claim: &'a Claim<'a>) -> Attempt<'a> {
+        Attempt {
             at: self,
             place: Place::nowhere(&self.folder),
             claim,
             own: None,
             folder_watch: None,
             ready_watch: None,
-        };
-        self.folder.persist(waiter, |contact| attempt.step(contact))
+        }
     }
 
     /// Leaves, and waits until all have left with whom we entered.
@@ -132,9 +173,37 @@ impl Rendezvous {
         self.clear_ready(member, waiter)
     }
 
-    /// Leaves without waiting for the others, in the background.
-    pub(crate) fn abandon(&self, member: &Member) {
-        leave::abandon(&member.tenure, News::Unknown(None));
+    /// Leaves without waiting for the others, in the background. The last one to go takes `ready`
+    /// along: left behind, it would let Curator's next members pass one by one.
+    pub(crate) fn abandon(self: &Arc<Self>, member: Member) {
+        let session = Arc::clone(self.session());
+        if member.ready.is_none() || session.is_forked() {
+            leave::abandon(&member.tenure, News::Unknown(None));
+            return;
+        }
+        let this = Arc::clone(self);
+        session.submit(move || {
+            // What is not confirmed is reaped, and then others clear it.
+            let left = leave::leave(&this.folder, &member.tenure, News::Unknown(None));
+            let cleared = left.and_then(|()| this.clear_if_alone(&member));
+            if let Err(error) = cleared {
+                log::debug!("{}: left in the background: {error}", this.path());
+            }
+        });
+    }
+
+    /// Removes the `ready` that let us in if nobody is inside any more.
+    fn clear_if_alone(&self, member: &Member) -> Result<()> {
+        let (_, own) = split(member.tenure.node());
+        let companions = self.session().contact().and_then(|contact| {
+            let children = self.folder.list(&contact)?.unwrap_or_default();
+            let with = self.companions(member, own, &children, &contact)?;
+            if let (true, Some(czxid)) = (with.is_empty(), member.ready) {
+                self.remove_ready(&contact, czxid)?;
+            }
+            Ok(())
+        });
+        companions.map_err(|error| self.folder.failure(error))
     }
 
     /// Those of the list who entered together with us: they were there when we went in, and their
@@ -210,19 +279,22 @@ impl Rendezvous {
         let Some(czxid) = member.ready else {
             return Ok(());
         };
-        let path = self.folder.child(READY);
         self.folder.persist(waiter, |contact| {
-            if self.folder.grammar().dialect() == Dialect::Kazoo {
-                // kazoo's members watch it, and take the event of a change for all that will come.
-                let stat = contact.stat(&path)?;
-                if let Some(stat) = stat.filter(|stat| stat.czxid == czxid) {
-                    remove_version(contact, &path, &stat)?;
-                }
-            } else {
-                remove_exactly(contact, &path, czxid)?;
-            }
-            Ok(Some(()))
+            self.remove_ready(contact, czxid).map(Some)
         })
+    }
+
+    fn remove_ready(&self, contact: &Contact<'_>, czxid: i64) -> Step<()> {
+        let path = self.folder.child(READY);
+        if self.folder.grammar().dialect() != Dialect::Kazoo {
+            return remove_exactly(contact, &path, czxid);
+        }
+        // kazoo's members watch it, and take the event of a change for all that will come.
+        let stat = contact.stat(&path)?;
+        if let Some(stat) = stat.filter(|stat| stat.czxid == czxid) {
+            remove_version(contact, &path, &stat)?;
+        }
+        Ok(())
     }
 
     fn members_among<'a>(&self, children: &'a [String]) -> impl Iterator<Item = &'a str> {
@@ -252,48 +324,65 @@ impl Rendezvous {
 
 impl Attempt<'_> {
     fn step(&mut self, contact: &Contact<'_>) -> Step<Option<Member>> {
+        match self.look(contact)? {
+            Looked::In(member) => Ok(Some(member)),
+            Looked::Again => Ok(None),
+            Looked::Missing {
+                was_not_ready,
+                met,
+                czxid,
+            } => self.wait(contact, was_not_ready, met, czxid),
+        }
+    }
+
+    fn look(&mut self, contact: &Contact<'_>) -> Step<Looked> {
         let at = self.at;
         // A first list, which comes with the create at no cost; what counts is the one below.
         let entered = self
             .place
             .enter_and_list(contact, Class::Member, self.claim, None)?;
         if entered.children.is_none() {
-            return Ok(None);
+            return Ok(Looked::Again);
         }
         let Some((node, czxid)) = self.own_transaction(contact)? else {
             self.place.removed();
-            return Ok(None);
+            return Ok(Looked::Again);
         };
         // Both watches are left before the count, so nothing that happens after it is missed.
         let ready_path = at.folder.child(READY);
         let ready = self.look_at_ready(contact, &ready_path)?;
         let Some(children) = self.list(contact)? else {
             self.place.folder_gone();
-            return Ok(None);
+            return Ok(Looked::Again);
         };
         let met: Vec<_> = at.members_among(&children).map(str::to_owned).collect();
         if !met.iter().any(|name| name == split(&node).1) {
             self.place.removed();
-            return Ok(None);
+            return Ok(Looked::Again);
         }
         match ready {
             Some(ready) if ready.czxid > czxid => {
-                return Ok(self.go_in(contact, met, Some(ready.czxid)));
+                let member = self.go_in(contact, met, Some(ready.czxid));
+                return Ok(member.map_or(Looked::Again, Looked::In));
             }
             Some(ready) => {
                 if at.is_left_over(&ready, czxid, &met, contact)? {
                     remove_exactly(contact, &ready_path, ready.czxid)?;
-                    return Ok(None);
+                    return Ok(Looked::Again);
                 }
             }
             None if met.len() >= at.members => {
                 make_node(contact, &ready_path, &self.claim.data)?;
                 // The next look sees it, and that it is younger than we.
-                return Ok(None);
+                return Ok(Looked::Again);
             }
             None => self.claim.report(at.members - met.len()),
         }
-        self.wait(contact, ready.is_none(), met, czxid)
+        Ok(Looked::Missing {
+            was_not_ready: ready.is_none(),
+            met,
+            czxid,
+        })
     }
 
     fn own_transaction(&mut self, contact: &Contact<'_>) -> Step<Option<(String, i64)>> {

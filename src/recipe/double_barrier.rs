@@ -52,7 +52,7 @@ pub struct DoubleBarrier {
 }
 
 struct Inner {
-    rendezvous: Rendezvous,
+    rendezvous: Arc<Rendezvous>,
     data: NodeData,
     /// Keeps the session open.
     _client: Client,
@@ -90,7 +90,8 @@ impl DoubleBarrier {
         self.enter_within(&Bound::none(), &self.inner.data)
     }
 
-    /// As [`enter`](Self::enter), for `timeout` at the most; `None` when it is over.
+    /// As [`enter`](Self::enter), for `timeout` at the most; `None` when it is over. With a zero
+    /// timeout it enters if all the others are there.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
@@ -106,10 +107,25 @@ impl DoubleBarrier {
         self.attempt(Patience::until(deadline))
     }
 
+    fn try_enter(&self) -> Result<Option<Membership>> {
+        let (rendezvous, bound) = (&self.inner.rendezvous, Bound::none());
+        let waiter = Waiter::new(rendezvous.session(), &bound);
+        let claim = Claim::plain(self.inner.data.now());
+        let member = rendezvous.try_meet(&waiter, &claim)?;
+        Ok(member.map(|member| self.membership(member)))
+    }
+
+    fn membership(&self, member: Member) -> Membership {
+        Membership {
+            inner: Arc::clone(&self.inner),
+            member: Some(member),
+            own: OnceLock::new(),
+        }
+    }
+
     fn attempt(&self, patience: Patience) -> Result<Option<Membership>> {
         let wait = |bound: &Bound| self.enter_within(bound, &self.inner.data);
-        // Nobody who has no time has a chance to meet others.
-        patience.attempt(|| Ok(None), wait)
+        patience.attempt(|| self.try_enter(), wait)
     }
 
     /// As [`enter`](Self::enter), with a deadline, a cancel token or node data for this one time. A
@@ -131,11 +147,7 @@ impl DoubleBarrier {
             ..Claim::plain(data.now())
         };
         let member = rendezvous.meet(&waiter, &claim)?;
-        Ok(Membership {
-            inner: Arc::clone(&self.inner),
-            member: Some(member),
-            own: OnceLock::new(),
-        })
+        Ok(self.membership(member))
     }
 
     /// How many members must enter.
@@ -200,6 +212,7 @@ impl DoubleBarrierBuilder<'_> {
         let data = NodeData::checked(&folder, self.data)?;
         let grammar = Grammar::member(self.dialect);
         let rendezvous = Rendezvous::new(self.client.session(), folder, grammar, self.members);
+        let rendezvous = Arc::new(rendezvous);
         Ok(DoubleBarrier {
             inner: Arc::new(Inner {
                 rendezvous,
@@ -302,7 +315,7 @@ impl Drop for Membership {
             own.release();
         }
         if let Some(member) = self.member.take() {
-            self.inner.rendezvous.abandon(&member);
+            self.inner.rendezvous.abandon(member);
         }
     }
 }

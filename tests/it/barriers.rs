@@ -156,6 +156,27 @@ fn an_enter_that_times_out_is_not_counted() {
     wait_for_children(server(), path, 0);
 }
 
+/// Whoever comes last has no need to wait, and so no need of time.
+#[test]
+fn who_has_no_time_enters_if_all_the_others_are_there() {
+    let path = "/barriers/no-time";
+    let clients = [client(), client()];
+    let meet = |client| DoubleBarrier::new(client, path, 2).expect("good");
+    let (one, two) = (meet(&clients[0]), meet(&clients[1]));
+    let alone = two.enter_for(Duration::ZERO).expect("answers");
+    assert!(alone.is_none());
+    wait_for_children(server(), path, 0);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| one.enter().expect("both are there"));
+        wait_for_children(server(), path, 1);
+        let inside = two.enter_for(Duration::ZERO).expect("answers");
+        assert!(inside.expect("the other is there").is_held());
+        assert!(waits.join().expect("no panic").is_held());
+    });
+    // Both have dropped out: what let them in must not let Curator's next ones pass one by one.
+    wait_for_children(server(), path, 0);
+}
+
 /// A `ready` that was left by members who died let the next round through one by one.
 #[test]
 fn a_stale_ready_lets_nobody_through() {
