@@ -99,20 +99,6 @@ macro_rules! holding_methods {
             self.own().lost()
         }
 
-        /// The number to send along with writes, so that a store can refuse late ones. Asks
-        /// ZooKeeper once for each acquire that went there.
-        ///
-        /// This is no check of the lock: a token that is known already is given also after a loss,
-        /// and is then the store's to refuse. For a check, see [`state`](Self::state).
-        ///
-        /// # Errors
-        /// [`is_lock_lost`](crate::Error::is_lock_lost) if it is not known yet, and the lock not ours
-        /// any more; [`is_connection_loss`](crate::Error::is_connection_loss) if ZooKeeper did not answer.
-        pub fn fencing_token(&self) -> $crate::Result<$crate::FencingToken> {
-            use $crate::recipe::hold::Holding;
-            self.tenure().fencing_token()
-        }
-
         /// What other threads may know of this hold, as long as it lasts.
         #[must_use]
         pub fn view(&self) -> $crate::HoldView {
@@ -125,6 +111,26 @@ macro_rules! holding_methods {
         pub fn path(&self) -> &str {
             use $crate::recipe::hold::Holding;
             self.tenure().node()
+        }
+    };
+}
+
+/// The one more method of guards whose holders exclude each other. Of others a token would do harm:
+/// a store that has seen a later one refuses an earlier holder, who holds as well.
+macro_rules! fencing_token_method {
+    () => {
+        /// The number to send along with writes, so that a store can refuse late ones. Asks
+        /// ZooKeeper once for each acquire that went there.
+        ///
+        /// This is no check of the lock: a token that is known already is given also after a loss,
+        /// and is then the store's to refuse. For a check, see [`state`](Self::state).
+        ///
+        /// # Errors
+        /// [`is_lock_lost`](crate::Error::is_lock_lost) if it is not known yet, and the lock not ours
+        /// any more; [`is_connection_loss`](crate::Error::is_connection_loss) if ZooKeeper did not answer.
+        pub fn fencing_token(&self) -> $crate::Result<$crate::FencingToken> {
+            use $crate::recipe::hold::Holding;
+            self.tenure().fencing_token()
         }
     };
 }
@@ -195,7 +201,9 @@ macro_rules! unlock_methods {
     };
 }
 
-pub(crate) use {guard_traits, holding_methods, revocation_method, unlock_methods};
+pub(crate) use {
+    fencing_token_method, guard_traits, holding_methods, revocation_method, unlock_methods,
+};
 
 /// A guard was dropped, and its release did not go well.
 #[cold]

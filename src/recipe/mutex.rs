@@ -8,7 +8,9 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::{GlobalQueue, WaitStrategy};
 use crate::local_queue::{LocalQueue, Policy};
-use crate::recipe::guard::{guard_traits, holding_methods, revocation_method, unlock_methods};
+use crate::recipe::guard::{
+    fencing_token_method, guard_traits, holding_methods, revocation_method, unlock_methods,
+};
 use crate::recipe::hold::Hold;
 use crate::recipe::node_data::NodeData;
 use crate::recipe::participant::Participant;
@@ -374,6 +376,7 @@ pub struct MutexGuard(Hold<LocalQueue>);
 
 impl MutexGuard {
     holding_methods!();
+    fencing_token_method!();
     revocation_method!();
 
     unlock_methods!();

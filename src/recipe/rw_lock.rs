@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 use crate::global_queue::{GlobalQueue, WaitStrategy};
 use crate::local_queue::{LocalQueue, Policy, SharedQueue};
 use crate::recipe::guard::{
-    guard_traits, holding_methods, log_release, revocation_method, unlock_methods,
+    fencing_token_method, guard_traits, holding_methods, log_release, revocation_method,
+    unlock_methods,
 };
 use crate::recipe::hold::Hold;
 use crate::recipe::node_data::NodeData;
@@ -437,6 +438,8 @@ impl RwLockBuilder<'_> {
 
 /// Reads under a [`RwLock`]; dropping it gives the read lock back.
 ///
+/// It has no fencing token, as other readers hold as well; see [`Permit`](crate::Permit).
+///
 /// It belongs to its thread. Dropping never panics, and blocks for 2/3 of the session timeout at
 /// the most; see [`MutexGuard`](crate::MutexGuard).
 #[must_use = "the lock is given back as soon as the guard is dropped"]
@@ -460,11 +463,12 @@ pub struct RwWriteGuard(Hold<LocalQueue>, RwLock);
 
 impl RwWriteGuard {
     holding_methods!();
+    fencing_token_method!();
     revocation_method!();
 
     /// Becomes a reader; no writer gets in between. Readers who wait for this writer get in.
     ///
-    /// The reader keeps the writer's place and its [fencing token](Self::fencing_token). If this
+    /// The reader keeps the writer's place. If this
     /// thread has other write guards, it goes on writing as well.
     ///
     /// # Errors

@@ -35,6 +35,10 @@ use crate::znode::path::LockPath;
 ///   [`Permit::lost`]. Those who wait queue anew.
 /// - When a process dies, its permits are free after the session timeout.
 ///
+/// Curator takes several leases one by one, so a Java program that asks for many at once can wait for
+/// ever for one that [does so here](Self::acquire_many), and that for it: let Java ask for one at a
+/// time.
+///
 /// Curator's `InterProcessSemaphoreV2` can take part, or kazoo's `Semaphore`; see
 /// [`SemaphoreBuilder::dialect`].
 ///
@@ -372,6 +376,15 @@ impl SemaphoreBuilder<'_> {
 }
 
 /// One or more permits of a [`Semaphore`]; dropping it gives them back.
+///
+/// It has no fencing token: a store that has seen a later one would refuse an earlier holder, who
+/// holds as well.
+///
+/// ```compile_fail
+/// # fn show(permit: &zklock::Permit) {
+/// let token = permit.fencing_token();
+/// # }
+/// ```
 ///
 /// It can be sent to another thread, and dropped there. Dropping never panics, and blocks for 2/3
 /// of the session timeout at the most for each permit; what ZooKeeper does not confirm is removed

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::error::Result;
 use crate::global_queue::{Limit, WaitStrategy};
-use crate::recipe::guard::{guard_traits, holding_methods, unlock_methods};
+use crate::recipe::guard::{fencing_token_method, guard_traits, holding_methods, unlock_methods};
 use crate::recipe::leasing::{Lease, Leasing, Settings};
 use crate::recipe::participant::Participant;
 use crate::session::Session;
@@ -195,6 +195,7 @@ pub struct SemaphoreMutexGuard(Lease);
 
 impl SemaphoreMutexGuard {
     holding_methods!();
+    fencing_token_method!();
 
     unlock_methods!();
 }

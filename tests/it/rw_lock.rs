@@ -204,7 +204,6 @@ fn a_downgrade_lets_no_writer_in_between() {
         // Its node stands where the writer's stood, and the waiting writer has seen that.
         wait_for_children(server(), path, 2);
         assert!(reading.is_held());
-        assert_eq!(reading.fencing_token().expect("held"), token);
         // The writer has looked again after the writer's node went: a reader that comes now would
         // else get in before it.
         assert!(locks[2].try_read().expect("answers").is_none());

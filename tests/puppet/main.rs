@@ -60,7 +60,7 @@ fn main() {
                 match *recipe {
                     "mutex" => run(threads, sections, history, |_, section| {
                         let guard = lock.lock().expect("its turn");
-                        section("alone", guard.fencing_token());
+                        section("alone", Some(guard.fencing_token()));
                     }),
                     recipe => run_recipe(&client, path, recipe, threads, sections, history),
                 }
@@ -88,7 +88,7 @@ fn run(
     threads: usize,
     sections: usize,
     history: &str,
-    within: impl Fn(usize, &mut dyn FnMut(&str, zklock::Result<FencingToken>)) + Sync,
+    within: impl Fn(usize, &mut dyn FnMut(&str, Option<zklock::Result<FencingToken>>)) + Sync,
 ) {
     std::thread::scope(|scope| {
         for _ in 0..threads {
@@ -100,7 +100,7 @@ fn run(
                 for number in 0..sections {
                     within(number, &mut |right, token| {
                         let begun = nanos();
-                        let token = token.expect("held");
+                        let token = token.map_or(0, |token| token.expect("held").as_u64());
                         std::thread::yield_now();
                         let ended = nanos();
                         let line = format!("{right} {token} {begun} {ended}\n");
@@ -129,14 +129,14 @@ fn run_recipe(
             let lock = SemaphoreMutex::new(client, path).expect("a good path");
             run(threads, sections, history, |_, section| {
                 let guard = lock.lock().expect("its turn");
-                section("alone", guard.fencing_token());
+                section("alone", Some(guard.fencing_token()));
             });
         }
         "simple-mutex" => {
             let lock = SimpleMutex::new(client, &format!("{path}/lock")).expect("a good path");
             run(threads, sections, history, |_, section| {
                 let guard = lock.lock().expect("its turn");
-                section("alone", guard.fencing_token());
+                section("alone", Some(guard.fencing_token()));
             });
         }
         "semaphore" => {
@@ -144,7 +144,8 @@ fn run_recipe(
             run(threads, sections, history, |number, section| {
                 let count = if number % 4 == 0 { 2 } else { 1 };
                 let permit = semaphore.acquire_many(count).expect("its turn");
-                section(&count.to_string(), permit.fencing_token());
+                section(&count.to_string(), None);
+                drop(permit);
             });
         }
         "rw" => {
@@ -152,13 +153,15 @@ fn run_recipe(
             run(threads, sections, history, |number, section| {
                 if number % 3 > 0 {
                     let guard = lock.read().expect("its turn");
-                    section("shared", guard.fencing_token());
+                    section("shared", None);
+                    drop(guard);
                 } else {
                     let guard = lock.write().expect("its turn");
-                    section("alone", guard.fencing_token());
+                    section("alone", Some(guard.fencing_token()));
                     if number % 2 > 0 {
-                        let reading = guard.downgrade();
-                        section("shared", reading.expect("held").fencing_token());
+                        let reading = guard.downgrade().expect("held");
+                        section("shared", None);
+                        drop(reading);
                     }
                 }
             });
@@ -172,7 +175,7 @@ fn run_recipe(
             run(threads, sections, history, |_, section| {
                 let guard = all.lock().expect("its turn");
                 let tokens = guard.fencing_tokens();
-                section("alone", tokens.map(|tokens| tokens[0]));
+                section("alone", Some(tokens.map(|tokens| tokens[0])));
             });
         }
         other => panic!("not a recipe: {other}"),
