@@ -3,7 +3,9 @@
 //! A folder may go when it is empty: the server refuses to delete one that has children, and who
 //! comes later makes it anew. What must not go is a node that only *looks* like an empty folder: a
 //! closed barrier, a number, a folder that somebody has just made and is about to use. Such a node
-//! never had children, or has data; a lock's folder had children and has none.
+//! never had children; a lock's folder had children and has none. Nor may somebody else's folder go,
+//! who would perhaps never make it anew: so ours bear a mark, their data's version, but for those in
+//! kazoo's dialect.
 
 use std::sync::Arc;
 
@@ -103,7 +105,12 @@ fn unused_stat(contact: &Contact<'_>, path: &str, gone: usize) -> Step<Option<No
     };
     let was_a_folder = stat.child_changes > 0 && stat.ephemeral_owner == 0;
     let is_empty = usize::try_from(stat.children).is_ok_and(|children| children <= gone);
-    Ok((was_a_folder && is_empty && stat.data_bytes == 0).then_some(stat))
+    if !was_a_folder || !is_empty {
+        return Ok(None);
+    }
+    // Somebody else's folder may be one that is never made anew, such as kazoo's are.
+    let is_ours = stat.data_bytes == 0 && stat.version > 0;
+    Ok(is_ours.then_some(stat))
 }
 
 fn remove(contact: &Contact<'_>, path: &str) -> Step<bool> {

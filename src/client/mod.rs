@@ -130,8 +130,10 @@ impl Client {
     /// `root` itself). Returns how many were removed.
     ///
     /// Safe while others use the locks: the server deletes a folder only if it is empty at that
-    /// moment, and who comes later makes it anew. A node stays that never had children (such as a
-    /// closed [`Barrier`](crate::Barrier)), that has data, or that this client may not delete.
+    /// moment, and who comes later makes it anew. Only folders go that this library has made, and not
+    /// those of locks in kazoo's dialect, as kazoo makes a folder once and never again. A node stays
+    /// that never had children (such as a closed [`Barrier`](crate::Barrier)), that has data, or that
+    /// this client may not delete.
     ///
     /// Costs two or three requests for each node in the tree.
     ///

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::error::{Error, Result};
 use crate::session::backend::{Created, Refusal, WatchKind};
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch, find_created, found};
-use crate::znode::names::{Class, Grammar, fresh_guid};
+use crate::znode::names::{Class, Dialect, Grammar, fresh_guid};
 use crate::znode::node::{NodeMode, NodeStat};
 use crate::znode::path::{LockPath, split};
 
@@ -97,7 +97,9 @@ impl Folder {
 
     /// Creates the folder, and before it what is missing above it.
     pub(crate) fn make(&self, contact: &Contact<'_>) -> Step<()> {
-        make_node(contact, self.path.as_str(), &Arc::from([]))
+        // kazoo makes a folder once and never again: nobody may take it for one that can go.
+        let marked = self.grammar.dialect() == Dialect::Curator;
+        make_missing(contact, self.path.as_str(), &Arc::from([]), marked)
     }
 
     /// The names in the folder; `None` if it does not exist.
@@ -127,12 +129,24 @@ impl Folder {
 /// Creates a persistent node, and before it what is missing above it. It may exist already. From
 /// below, so that folders which exist are never written to: their parents' ACLs may forbid it.
 pub(crate) fn make_node(contact: &Contact<'_>, path: &str, data: &Arc<[u8]>) -> Step<()> {
+    make_missing(contact, path, data, false)
+}
+
+/// As [`make_node`]. If `marked`, each folder that is made has its data set once: nobody who reads
+/// it sees a difference, but its version says to a clean-up that it is one of ours.
+fn make_missing(contact: &Contact<'_>, path: &str, data: &Arc<[u8]>, marked: bool) -> Step<()> {
     let nothing: Arc<[u8]> = Arc::from([]);
     let mut missing = vec![path];
     while let Some(path) = missing.last().copied() {
         let data = if missing.len() == 1 { data } else { &nothing };
         match contact.create(path, data, NodeMode::Persistent) {
-            Ok(_) | Err(CallError::Refused(Refusal::NodeExists)) => {
+            Ok(_) => {
+                if marked {
+                    mark(contact, path)?;
+                }
+                missing.pop();
+            }
+            Err(CallError::Refused(Refusal::NodeExists)) => {
                 missing.pop();
             }
             Err(CallError::Refused(Refusal::NoNode)) => match split(path) {
@@ -144,4 +158,12 @@ pub(crate) fn make_node(contact: &Contact<'_>, path: &str, data: &Arc<[u8]>) -> 
         }
     }
     Ok(())
+}
+
+/// Without its mark a folder is one that stays.
+fn mark(contact: &Contact<'_>, path: &str) -> Step<()> {
+    match contact.set(path, &Arc::from([]), Some(0)) {
+        Ok(_) | Err(CallError::Refused(_)) => Ok(()),
+        Err(error) => Err(error),
+    }
 }

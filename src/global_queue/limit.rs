@@ -124,6 +124,14 @@ impl Limit {
         }
     }
 
+    /// Whether it is one, and was never said to be another.
+    pub(super) fn is_always_one(&self) -> bool {
+        match &self.kind {
+            Kind::Fixed { ours, .. } => *ours.lock() == (1, None),
+            Kind::Shared { .. } => false,
+        }
+    }
+
     /// Two who go by different maxima cannot both be right.
     pub(super) fn disagree<T>(&self, theirs: u32) -> Step<T> {
         let (home, ours) = (self.node(), self.ours().unwrap_or_default());

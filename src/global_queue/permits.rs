@@ -64,7 +64,7 @@ impl PermitFolder {
 
     /// Whether no two can hold at once.
     pub(crate) fn admits_one(&self) -> bool {
-        matches!(self.limit, Limit::Fixed { max: 1, .. })
+        self.limit.is_always_one()
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {

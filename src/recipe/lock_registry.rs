@@ -16,6 +16,9 @@ use crate::znode::path::LockPath;
 /// Locks that are kept for later use, unless more are in use at once.
 const DEFAULT_CAPACITY: usize = 100_000;
 
+/// How many of the kept locks are looked at when one is added beyond the capacity.
+const LOOKS: usize = 16;
+
 /// Locks by key: one [`Mutex`] for each key, in its own folder below one root.
 ///
 /// # Semantics
@@ -113,7 +116,7 @@ impl LockRegistry {
             return Ok(faster);
         }
         kept.keep(key, &built, now);
-        let dropped = kept.shrink(self.capacity);
+        let dropped = kept.shrink(self.capacity, now);
         drop(kept);
         drop(dropped);
         Ok(built)
@@ -143,15 +146,22 @@ impl LockRegistry {
             kept.expire(|entry| now.saturating_duration_since(entry.asked_at) >= age)
         };
         let count = expired.len();
-        let paths: Vec<_> = expired.iter().map(|lock| lock.path().to_owned()).collect();
-        drop(expired);
-        for path in paths {
-            folders::remove_if_unused(self.client.session(), &path)?;
+        let mut removed = Ok(());
+        for lock in expired {
+            // One that lingers would be in its folder still, if it went in the background.
+            let given_up = lock.release_idle();
+            let path = lock.path().to_owned();
+            drop(lock);
+            removed = removed
+                .and(given_up)
+                .and_then(|()| folders::remove_if_unused(self.client.session(), &path).map(drop));
         }
+        removed?;
         Ok(count)
     }
 
-    /// Removes the folders of all keys, whoever made them, in which nobody stands now. Returns how
+    /// Removes the folders of all keys, whichever process made them with this library, in which
+    /// nobody stands now (but none in kazoo's dialect, which never makes one anew). Returns how
     /// many were removed.
     ///
     /// Safe while others use the locks: a folder is removed only if it is empty at that moment, and
@@ -194,16 +204,30 @@ impl Kept {
     }
 
     /// Takes out what nobody has, from the one that was not asked for for longest on.
-    fn shrink(&mut self, capacity: usize) -> Vec<Arc<Mutex>> {
-        let mut excess = self.locks.len().saturating_sub(capacity);
-        if excess == 0 {
-            return Vec::new();
+    ///
+    /// Looks at a few only: all may be in use, and everybody waits meanwhile. What somebody has
+    /// counts as asked for now, so that the next look is at others.
+    fn shrink(&mut self, capacity: usize, now: Instant) -> Vec<Arc<Mutex>> {
+        let mut dropped = Vec::new();
+        for _ in 0..LOOKS {
+            if self.locks.len() <= capacity {
+                break;
+            }
+            let Some((_, key)) = self.order.pop_first() else {
+                break;
+            };
+            let entry = self.locks.get_mut(&key).expect("each place is an entry's");
+            if entry.is_in_use() {
+                entry.asked_at = now;
+                entry.place = self.next;
+                self.order.insert(self.next, key);
+                self.next += 1;
+            } else {
+                let entry = self.locks.remove(&key);
+                dropped.extend(entry.map(|entry| entry.lock));
+            }
         }
-        self.expire(|_| {
-            let surplus = excess > 0;
-            excess = excess.saturating_sub(1);
-            surplus
-        })
+        dropped
     }
 
     /// Takes out those that nobody has and `is_due` says of, in the order in which they were last

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zklock::{Barrier, LockRegistry, Semaphore, SharedCount};
+use zklock::{Barrier, Dialect, LockRegistry, Mutex, Semaphore, SharedCount};
 
-use crate::ground::{children, client, raw, server};
+use crate::ground::{SOON, children, client, raw, server};
 use crate::support::raw::Flags;
 
 fn registry(client: &zklock::Client, root: &str) -> LockRegistry {
@@ -102,6 +102,46 @@ fn unused_locks_expire_with_their_folders() {
     assert_eq!(locks.len(), 1);
     // A key that expired is as good as new.
     drop(locks.get("gone").expect("any key").lock().expect("free"));
+}
+
+/// A lock that lingered went in the background, and its folder was not empty yet.
+#[test]
+fn locks_that_linger_expire_with_their_folders() {
+    let client = client();
+    let root = "/registry/expire-idle";
+    let builder = LockRegistry::builder(&client, root);
+    let locks = builder.configure(|lock| lock.linger(SOON)).build();
+    let locks = locks.expect("good");
+    for key in 0..10 {
+        let lock = locks.get(&key.to_string()).expect("any key");
+        drop(lock.lock().expect("free"));
+    }
+    let expired = locks.expire_unused_older_than(Duration::ZERO);
+    assert_eq!(expired.expect("answers"), 10);
+    assert!(children(server(), root).is_empty());
+}
+
+/// kazoo makes a folder once and never again, and who made an empty folder may want it.
+#[test]
+fn folders_of_kazoos_and_of_strangers_stay() {
+    let client = client();
+    let root = "/registry/strangers";
+    let builder = Mutex::builder(&client, "/registry/strangers/kazoo");
+    let kazoo = builder.dialect(Dialect::Kazoo).build().expect("good");
+    drop(kazoo.lock().expect("free"));
+    let builder = Semaphore::builder(&client, "/registry/strangers/pool").max(2);
+    let pool = builder.dialect(Dialect::Kazoo).build().expect("good");
+    drop(pool.acquire().expect("free"));
+    let mut raw = raw(server());
+    let inbox = "/registry/strangers/inbox";
+    raw.create(inbox, b"", Flags::Persistent).expect("open");
+    let mail = format!("{inbox}/mail");
+    raw.create(&mail, b"", Flags::Persistent).expect("open");
+    raw.delete(&mail).expect("there");
+    assert_eq!(client.remove_empty_lock_folders(root).expect("answers"), 0);
+    let registry = registry(&client, root);
+    assert_eq!(registry.remove_empty_folders().expect("answers"), 0);
+    drop(kazoo.lock().expect("its folder stands"));
 }
 
 /// Folders are removed all the time while others lock: a lock that finds its folder gone makes it
