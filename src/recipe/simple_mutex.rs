@@ -161,6 +161,10 @@ impl SimpleMutex {
     /// Deletes the node by force, whoever holds by it now; see
     /// [`Mutex::break_lock`](crate::Mutex::break_lock).
     ///
+    /// The next holder's node has the same path and the same version, so no check of the server's
+    /// can tell the two: a holder that releases at the very moment at which its lock is broken can
+    /// delete the next one's node. That one is told as of any other loss.
+    ///
     /// # Errors
     /// As [`Mutex::revoke`](crate::Mutex::revoke).
     pub fn break_lock(&self, participant: &Participant) -> Result<bool> {
