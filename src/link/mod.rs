@@ -62,6 +62,7 @@ mod gate;
 mod hosts;
 mod in_flight;
 mod lease;
+mod probes;
 mod probing;
 mod replies;
 mod stream;

@@ -1,30 +1,17 @@
-//! Probes: what the link asks by itself, to prove that the session stands.
-//!
-//! One probe does for all that is held. While a node of ours stands it is a committed check of one
-//! such node, which changes and wakes nothing; else a `sync`, which writes nothing. A request of
-//! anybody's does for a probe if it is of the kind that is wanted, so a busy connection sends none.
+//! What one connection has proved, and what its probes have found.
 
-use std::time::Duration;
-
-use super::chain::{Cadence, Chain, Kind, Opening, Sent};
+use super::chain::{Cadence, Chain, Opening};
 use super::clock::Moment;
-use super::codec::{self, Request, Step};
-use super::frame;
-use super::in_flight::Probed;
-use super::wire::{Server, State, Wire};
-
-/// No wait is shorter: what is due in less than this is as good as now, and a thread does not spin.
-const SHORTEST: Duration = Duration::from_millis(1);
 
 /// What one connection has proved, and what it asks next.
 pub(super) struct Probing {
     pub(super) chain: Chain,
     /// The number of the node of ours that was asked for last.
-    last_node: u64,
+    pub(super) last_node: u64,
     /// That node was gone, and so nothing proved: the next probe goes out now.
-    at_once: bool,
+    pub(super) at_once: bool,
     /// This server would not tell us of our nodes: writes ask for none.
-    blindly: bool,
+    pub(super) blindly: bool,
 }
 
 impl Probing {
@@ -35,122 +22,5 @@ impl Probing {
             at_once: false,
             blindly: false,
         }
-    }
-}
-
-impl State {
-    /// A request of this kind is about to be given its number.
-    pub(super) fn stamp(&mut self, server: &Server, opcode: i32) -> Sent {
-        let kind = if codec::is_write(opcode) {
-            Kind::Write
-        } else if codec::is_sync(opcode) {
-            Kind::Sync
-        } else {
-            Kind::Read
-        };
-        self.stamp_as(server, kind)
-    }
-
-    fn stamp_as(&mut self, server: &Server, kind: Kind) -> Sent {
-        let now = server.epoch.lease().now();
-        self.probing().chain.sent(kind, now)
-    }
-
-    fn probing(&mut self) -> &mut Probing {
-        let probing = self.probing.as_mut();
-        probing.expect("a connection stands, and was begun with it")
-    }
-
-    /// A request was done.
-    pub(super) fn proved(&mut self, server: &Server, sent: Sent) {
-        let lease = server.epoch.lease();
-        let now = lease.now();
-        let bases = self.probing().chain.answered(sent, now);
-        lease.renewed(bases, now);
-    }
-
-    /// A probe was answered. Returns the path of a node of ours that turned out to be gone.
-    pub(super) fn probed(&mut self, server: &Server, probed: &Probed) -> Option<String> {
-        match probed {
-            Probed::Done(sent) => {
-                self.proved(server, *sent);
-                None
-            }
-            Probed::NodeGone(number) => {
-                self.probing().at_once = true;
-                let path = server.epoch.node_gone(*number);
-                path.map(|path| path.to_string())
-            }
-            Probed::Refused => {
-                let probing = self.probing();
-                probing.at_once = !probing.blindly;
-                probing.blindly = true;
-                None
-            }
-        }
-    }
-
-    /// Queues the probe that is due, if one is. Returns when to look again.
-    pub(super) fn probe(&mut self, server: &Server, chroot: &str) -> Moment {
-        let lease = server.epoch.lease();
-        let now = lease.now();
-        let last_node = self.probing().last_node;
-        let writes = lease.wants_writes();
-        // None may be there although writes are wanted: it was found to be gone.
-        let node = server.epoch.node_after(last_node).filter(|_| writes);
-        let probing = self.probing();
-        let due = probing.chain.next_probe(node.is_some()).due;
-        let overdue = |state: &Self, patience| state.in_flight.oldest().map(|at| at.plus(patience));
-        let patience = probing.chain.patience();
-        if due > now && !probing.at_once {
-            return overdue(self, patience).map_or(due, |at| at.min(due));
-        }
-        probing.at_once = false;
-        let (request, kind, number) = match node {
-            Some((number, path)) => {
-                probing.last_node = number;
-                let steps = if probing.blindly {
-                    Vec::new()
-                } else {
-                    vec![Step::Check {
-                        path: format!("{chroot}{path}"),
-                        version: None,
-                    }]
-                };
-                let number = (!steps.is_empty()).then_some(number);
-                (Request::Multi(steps), Kind::Write, number)
-            }
-            None => {
-                let path = if chroot.is_empty() { "/" } else { chroot };
-                let path = path.to_owned();
-                (Request::Sync { path }, Kind::Sync, None)
-            }
-        };
-        let mut bytes = Vec::new();
-        let encoded = request.encode(&mut bytes, frame::MAX_REQUEST_BYTES);
-        encoded.expect("a path that a server has taken");
-        let sent = self.stamp_as(server, kind);
-        let xid = self.in_flight.probe(request.expected(), sent, number);
-        frame::set_xid(&mut bytes, xid);
-        self.queue(server, &bytes);
-        self.probe(server, chroot)
-    }
-}
-
-impl Wire {
-    /// Sends the probe that is due, if one is. Returns how long until there is something to do.
-    pub(super) fn probe(&self, server: &Server) -> Duration {
-        let mut state = self.state.lock();
-        let again = state.probe(server, &self.config.chroot);
-        drop(state);
-        self.flush(server);
-        again.since(server.epoch.lease().now()).max(SHORTEST)
-    }
-
-    /// For how long a request has waited for its answer in vain, if for too long.
-    pub(super) fn is_overdue(&self, server: &Server) -> Option<Duration> {
-        let mut state = self.state.lock();
-        let waited = server.epoch.lease().now().since(state.in_flight.oldest()?);
-        (waited >= state.probing().chain.patience()).then_some(waited)
     }
 }

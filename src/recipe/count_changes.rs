@@ -9,7 +9,6 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::count;
-use crate::recipe::shared_count::SharedCount;
 use crate::session::backend::WatchKind;
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch};
 use crate::wait::bound::Bound;
@@ -19,7 +18,8 @@ use crate::znode::path::LockPath;
 /// Numbers that nobody has read, at most.
 const CAPACITY: usize = 1024;
 
-/// A channel of the numbers that a [`SharedCount`] becomes; made by [`SharedCount::changes`].
+/// A channel of the numbers that a shared count becomes; made by
+/// [`SharedCount::changes`](crate::SharedCount::changes).
 ///
 /// It is used as the [`Receiver`] that it dereferences to. Dropping it ends the channel, also that
 /// of clones of the receiver; so does closing the client, or a number that may not be read.
@@ -44,15 +44,15 @@ struct Observer {
 }
 
 impl CountChanges {
-    pub(super) fn begin(count: &SharedCount) -> Result<Self> {
+    pub(super) fn begin(client: &Client, path: &LockPath, initial: i32) -> Result<Self> {
         let (to, numbers) = bounded(CAPACITY);
         let (begun, has_begun) = bounded(1);
-        let session = Arc::clone(count.client.session());
+        let session = Arc::clone(client.session());
         session.refuse_child()?;
         let observer = Observer {
             session,
-            path: count.path.clone(),
-            initial: count.initial,
+            path: path.clone(),
+            initial,
             known: None,
             to,
             unread: numbers.clone(),
@@ -61,14 +61,14 @@ impl CountChanges {
         let changes = Self {
             numbers,
             stop: CancelToken::new(),
-            _client: count.client.clone(),
+            _client: client.clone(),
         };
         let bound = Bound {
             cancel: Some(changes.stop.clone()),
             ..Bound::none()
         };
         crate::sync::spawn("zklock-count", move || observer.run(&bound)).map_err(|error| {
-            let context = format!("{}: no thread for its changes", count.path());
+            let context = format!("{path}: no thread for its changes");
             Error::refused(context).source(error)
         })?;
         match has_begun.recv() {

@@ -4,6 +4,7 @@ use std::cell::OnceCell;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
@@ -67,6 +68,15 @@ impl OwnHold {
             return LockState::Lost;
         }
         least_sure(&self.tenures)
+    }
+
+    /// What remains of the least sure of the tenures; nothing after the release.
+    pub(crate) fn remaining(&self) -> Duration {
+        if self.state() == LockState::Lost {
+            return Duration::ZERO;
+        }
+        let each = self.tenures.iter().map(|tenure| tenure.remaining());
+        each.min().unwrap_or_default()
     }
 
     fn session(&self) -> &Session {

@@ -73,7 +73,8 @@ struct Entry {
 
 impl Entry {
     fn is_in_use(&self) -> bool {
-        Arc::strong_count(&self.lock) > 1
+        // A guard stands on the lock's inside, without the lock itself.
+        Arc::strong_count(&self.lock) > 1 || self.lock.is_shared()
     }
 }
 

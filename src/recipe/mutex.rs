@@ -235,6 +235,11 @@ impl Mutex {
         self.queue.path().as_str()
     }
 
+    /// Whether anything else stands on this lock: a clone of it, or a guard.
+    pub(crate) fn is_shared(&self) -> bool {
+        Arc::strong_count(&self.queue) > 1
+    }
+
     pub(crate) fn session(&self) -> &Session {
         self.queue.session()
     }

@@ -115,7 +115,7 @@ impl SharedCount {
     /// # Errors
     /// As [`get`](Self::get).
     pub fn changes(&self) -> Result<CountChanges> {
-        CountChanges::begin(self)
+        CountChanges::begin(&self.client, &self.path, self.initial)
     }
 
     /// Sets the number if it is `expected`, and says whether it was.

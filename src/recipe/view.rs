@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 
@@ -64,6 +65,13 @@ impl HoldView {
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.state() == LockState::Held
+    }
+
+    /// For how long no loss of the session can let anybody else in, as known now; nothing once it is
+    /// lost or given back. See [`MutexGuard::remaining`](crate::MutexGuard::remaining).
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.own.remaining()
     }
 
     /// A channel that speaks when what is held is lost or given back; see

@@ -28,6 +28,10 @@ fn a_lock_of_a_registry_is_locked_in_one_line() -> zklock::Result<()> {
     let registry = LockRegistry::new(&client, "/guards/registry")?;
     let guard = registry.get("key")?.lock()?;
     assert!(guard.is_held());
+    // The guard keeps the registry's lock: another one for the same key would wait for it.
+    assert_eq!(registry.expire_unused_older_than(Duration::ZERO)?, 0);
+    let again = registry.get("key")?.try_lock()?;
+    assert!(again.is_some(), "re-entrant");
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 //! The lock that a command runs under: its kinds behind one face.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, never};
 use zklock::{
@@ -9,7 +9,7 @@ use zklock::{
 };
 
 use super::Run;
-use super::certainty::{Certainty, of_state};
+use super::certainty::{self, Certainty};
 use crate::arguments::{Connection, Dialect};
 use crate::look::kind::Kind;
 use crate::status::Failure;
@@ -130,9 +130,18 @@ impl Guard {
         }
     }
 
+    fn remaining(&self) -> Duration {
+        match self {
+            Self::Plain(guard) => guard.remaining(),
+            Self::Shared(guard) => guard.remaining(),
+            Self::Write(guard) => guard.remaining(),
+            Self::Permit(guard) => guard.remaining(),
+        }
+    }
+
     /// Until when it is certainly ours.
     pub(crate) fn certainty(&self) -> Certainty {
-        of_state(self.state())
+        certainty::of(self.state(), self.remaining())
     }
 
     pub(crate) fn lost(&self) -> Receiver<LossReason> {

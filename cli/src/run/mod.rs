@@ -191,8 +191,8 @@ fn follow(
     terminal.give_to(group.id());
     let ready = match (inbox.forwarded.try_recv(), guard.certainty()) {
         (Ok(signal), _) => Err(interrupted(signal)),
-        (_, Certainty::Ours | Certainty::Until(_)) => Ok(()),
-        (_, Certainty::Doubtful | Certainty::Over) => Err(Failure::new(
+        (_, Certainty::Until(_)) => Ok(()),
+        (_, Certainty::Over) => Err(Failure::new(
             Status::Lost,
             format!("{path}: contact with ZooKeeper was lost; the command was not started"),
         )),

@@ -219,9 +219,7 @@ impl Supervisor {
             return;
         }
         let (doubtful, over) = match certainty {
-            Certainty::Ours => (false, false),
             Certainty::Until(end) => (now >= self.ask_at(end), now >= end),
-            Certainty::Doubtful => (true, false),
             Certainty::Over => (true, true),
         };
         if over {

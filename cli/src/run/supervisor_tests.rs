@@ -14,6 +14,9 @@ struct Story {
     certainty: Certainty,
 }
 
+/// A lock of which no end is near.
+const LONG: Duration = Duration::from_secs(3600);
+
 impl Story {
     fn with(change: impl FnOnce(&mut Settings, Instant)) -> Self {
         let begun = Instant::now();
@@ -28,7 +31,7 @@ impl Story {
             supervisor: Supervisor::new(settings),
             begun,
             now: begun,
-            certainty: Certainty::Ours,
+            certainty: Certainty::Until(begun + LONG),
         }
     }
 
@@ -72,7 +75,7 @@ const ASKED: [Action; 2] = [Action::Signal(SIGTERM), Action::Signal(SIGCONT)];
 #[test]
 fn a_quiet_life() {
     let mut story = Story::new();
-    assert_eq!(story.wake_at(), None);
+    assert_eq!(story.wake_at(), Some(story.at(3600) - KILL_AFTER));
     assert_eq!(story.wait_until(1000), []);
     let ending = Ending::Exit(3);
     let lost = false;
@@ -106,22 +109,13 @@ fn contact_that_comes_back_in_time_changes_nothing() {
     let end = story.at(10);
     assert_eq!(story.know(Certainty::Until(end)), []);
     story.wait_until(7);
-    assert_eq!(story.know(Certainty::Ours), []);
-    assert_eq!(story.wake_at(), None);
+    assert_eq!(story.know(Certainty::Until(story.at(3600))), []);
+    assert_eq!(story.wake_at(), Some(story.at(3600) - KILL_AFTER));
     assert_eq!(story.wait_until(20), []);
     assert_eq!(
         story.ends(Ending::Exit(0)).map(|outcome| outcome.lost),
         Some(false)
     );
-}
-
-#[test]
-fn a_lock_that_may_end_at_any_moment_is_left_at_once_and_killed_when_it_ends() {
-    let mut story = Story::new();
-    assert_eq!(story.know(Certainty::Doubtful)[1..], ASKED);
-    assert_eq!(story.wait_until(100), []);
-    let killed = [Action::Tell(Notice::Lost), Action::Signal(SIGKILL)];
-    assert_eq!(story.know(Certainty::Over), killed);
 }
 
 /// It ended after the lock had: what it did last, another may have seen.
@@ -144,7 +138,7 @@ fn a_command_that_ends_after_its_lock_has_lost_it() {
 #[test]
 fn a_command_that_ends_in_doubt_has_not_lost_its_lock() {
     let mut story = Story::new();
-    story.certainty = Certainty::Doubtful;
+    story.certainty = Certainty::Until(story.at(1));
     assert_eq!(
         story.ends(Ending::Exit(0)).map(|outcome| outcome.lost),
         Some(false)
@@ -191,7 +185,7 @@ fn a_lock_is_held_for_at_least_so_long() {
     let ending = Ending::Exit(0);
     assert_eq!(story.ends(ending), None);
     assert_eq!(story.wake_at(), Some(story.at(5)));
-    assert_eq!(story.know(Certainty::Doubtful), []);
+    assert_eq!(story.know(Certainty::Until(story.at(100))), []);
     assert_eq!(story.supervisor.outcome(), None);
     assert_eq!(story.wait_until(5), []);
     let lost = false;
