@@ -51,6 +51,45 @@ enum Kind {
     Invalid,
     #[error("ZooKeeper refused the request")]
     Refused,
+    #[error("nothing was written: step {} of the transaction failed, {}", .0.index, .0.why)]
+    Step(FailedStep),
+}
+
+/// The step by which a [`Transaction`](crate::Transaction) failed, from [`Error::failed_step`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FailedStep {
+    /// Which of the steps it was, in the order in which they were added; the first is 0.
+    pub index: usize,
+    /// Why ZooKeeper refused it.
+    pub why: StepRefusal,
+}
+
+/// Why ZooKeeper refused a step of a [`Transaction`](crate::Transaction).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StepRefusal {
+    /// There is no such node; for a create, not the one above it.
+    #[error("as there is no such node, or none above it")]
+    NoNode,
+    /// The node to create exists.
+    #[error("as the node exists already")]
+    NodeExists,
+    /// The data has another version.
+    #[error("as the data has another version")]
+    BadVersion,
+    /// The node to delete has children.
+    #[error("as the node has children")]
+    NotEmpty,
+    /// The node above the one to create is ephemeral, and can have no children.
+    #[error("as the node above is ephemeral")]
+    EphemeralParent,
+    /// An ACL forbids it.
+    #[error("as an ACL forbids it")]
+    NoAuth,
+    /// Something else; the error's `source` says what.
+    #[error("as ZooKeeper refused it")]
+    Other,
 }
 
 impl Error {
@@ -122,6 +161,9 @@ impl Error {
     pub(crate) fn invalid(context: impl Into<String>) -> Self {
         Self::said(Kind::Invalid, context)
     }
+    pub(crate) fn failed_at(index: usize, why: StepRefusal, path: &str) -> Self {
+        Self::said(Kind::Step(FailedStep { index, why }), path)
+    }
     pub(crate) fn refused(context: impl Into<String>) -> Self {
         Self::said(Kind::Refused, context)
     }
@@ -182,7 +224,13 @@ impl Error {
     pub fn is_no_auth(&self) -> bool {
         matches!(
             self.0.kind,
-            Kind::NoAuth | Kind::AuthFailed | Kind::InvalidAcl
+            Kind::NoAuth
+                | Kind::AuthFailed
+                | Kind::InvalidAcl
+                | Kind::Step(FailedStep {
+                    why: StepRefusal::NoAuth,
+                    ..
+                })
         )
     }
 
@@ -190,6 +238,16 @@ impl Error {
     #[must_use]
     pub fn is_would_deadlock(&self) -> bool {
         self.0.kind == Kind::WouldDeadlock
+    }
+
+    /// Which step of a [`Transaction`](crate::Transaction) ZooKeeper refused, and why. Nothing was
+    /// written, and the lock was ours at that moment.
+    #[must_use]
+    pub fn failed_step(&self) -> Option<FailedStep> {
+        match self.0.kind {
+            Kind::Step(failed) => Some(failed),
+            _ => None,
+        }
     }
 
     /// A path, name, size or setting is not possible, or not the one that others use.

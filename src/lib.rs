@@ -23,7 +23,8 @@
 //! # What it does not
 //! Holding a lock is not proof that nobody else acts: a process that is stopped and goes on later
 //! acts before it can look at its lock. Where that would do harm, have the store check
-//! [fencing tokens](FencingToken).
+//! [fencing tokens](FencingToken), or write to ZooKeeper by a [`Transaction`], which is done only while
+//! the lock is ours.
 //!
 //! # Where to start
 //! [`Client`] connects. Then, by what is needed:
@@ -59,16 +60,16 @@ mod znode;
 
 #[cfg(not(shuttle))]
 pub use client::{Client, ClientBuilder, Node};
-pub use error::{Error, Result};
+pub use error::{Error, FailedStep, Result, StepRefusal};
 pub use global_queue::WaitStrategy;
 #[cfg(not(shuttle))]
 pub use recipe::{
     Barrier, CountChanges, DoubleBarrier, DoubleBarrierBuilder, DowngradeError, HoldView,
     LockRegistry, LockRegistryBuilder, Lockable, Membership, MultiLock, MultiLockBuilder,
-    MultiLockGuard, Mutex, MutexBuilder, MutexGuard, Participant, Permit, Permits, ReadSide,
-    RwLock, RwLockBuilder, RwReadGuard, RwWriteGuard, Semaphore, SemaphoreBuilder, SemaphoreMutex,
-    SemaphoreMutexBuilder, SemaphoreMutexGuard, SharedCount, SimpleMutex, SimpleMutexBuilder,
-    SimpleMutexGuard, WriteSide,
+    MultiLockGuard, Mutex, MutexBuilder, MutexGuard, Outcome, Participant, Permit, Permits,
+    ReadSide, RwLock, RwLockBuilder, RwReadGuard, RwWriteGuard, Semaphore, SemaphoreBuilder,
+    SemaphoreMutex, SemaphoreMutexBuilder, SemaphoreMutexGuard, SharedCount, SimpleMutex,
+    SimpleMutexBuilder, SimpleMutexGuard, Transaction, WriteSide,
 };
 pub use session::LossReason;
 pub use session::acl::{Acl, Permissions};

@@ -18,7 +18,7 @@ use crate::session::backend::{Refusal, Reply, Request};
 use crate::session::connection::{ConnectionEvent, ConnectionState};
 use crate::session::retry::RetryPolicy;
 use crate::session::zk::{ToSession, ZkBackend};
-use crate::session::{CallError, Session, Waiter};
+use crate::session::{CallError, Session, Waiter, found};
 use crate::wait::bound::{Bound, deadline_after};
 
 /// How long [`Client::close`] and the drop of the last handle may take.
@@ -203,6 +203,37 @@ impl Client {
     pub fn empty_lock_folders(&self, root: &str) -> Result<Vec<String>> {
         let root = crate::znode::path::LockPath::parse(root).map_err(Error::invalid)?;
         crate::client::folders::unused_below(self.session(), root.as_str())
+    }
+
+    /// The data of a node and its version, as a [`Transaction`](crate::Transaction) asks for it;
+    /// `None` if there is no such node.
+    ///
+    /// It is at least as new as every write that was answered before, to anybody, and as our own
+    /// writes whose answer was lost: the server catches up with its leader first. That costs no
+    /// write, but a way to the leader and back.
+    ///
+    /// While ZooKeeper cannot be reached it waits as long as the client's
+    /// [`RetryPolicy`] says.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// if let Some((data, version)) = client.read("/ledger/balance")? {
+    ///     println!("version {version}: {}", String::from_utf8_lossy(&data));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the path is not possible; otherwise as
+    /// [`Mutex::lock`](crate::Mutex::lock).
+    pub fn read(&self, path: &str) -> Result<Option<(Vec<u8>, i32)>> {
+        crate::znode::path::check_any(path).map_err(Error::invalid)?;
+        let bound = Bound::none();
+        let waiter = Waiter::new(self.session(), &bound);
+        let read = waiter.persist(path, |contact| found(contact.newest_data(path)).map(Some))?;
+        Ok(read.map(|(data, stat)| (data, stat.version)))
     }
 
     /// Ends the session now, for all clones.

@@ -152,6 +152,31 @@ macro_rules! revocation_method {
     };
 }
 
+/// The one more method of guards whose holder is alone, by a node whose name is nobody else's.
+macro_rules! transaction_method {
+    () => {
+        /// Begins writes to ZooKeeper that are done only while this lock is ours: all of them, or
+        /// none; see [`Transaction`](crate::Transaction).
+        ///
+        /// ```no_run
+        /// # fn main() -> zklock::Result<()> {
+        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let lock = zklock::Mutex::new(&client, "/locks/ledger")?;
+        /// let guard = lock.lock()?;
+        /// let done = guard
+        ///     .transaction()
+        ///     .set("/ledger/balance", "100", None)
+        ///     .commit()?;
+        /// # Ok(())
+        /// # }
+        /// ```
+        pub fn transaction(&self) -> $crate::Transaction<'_> {
+            use $crate::recipe::hold::Holding;
+            $crate::Transaction::fenced_by(vec![self.tenure().as_ref()])
+        }
+    };
+}
+
 /// What a guard around `self.0`, which is a hold or a lease, has from it.
 macro_rules! guard_traits {
     ($guard:ty, $name:literal) => {
@@ -202,7 +227,8 @@ macro_rules! unlock_methods {
 }
 
 pub(crate) use {
-    fencing_token_method, guard_traits, holding_methods, revocation_method, unlock_methods,
+    fencing_token_method, guard_traits, holding_methods, revocation_method, transaction_method,
+    unlock_methods,
 };
 
 /// A guard was dropped, and its release did not go well.

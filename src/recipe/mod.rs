@@ -17,6 +17,7 @@ mod semaphore;
 mod semaphore_mutex;
 mod shared_count;
 mod simple_mutex;
+mod transaction;
 mod view;
 
 pub use self::barrier::Barrier;
@@ -33,4 +34,5 @@ pub use self::semaphore::{Permit, Semaphore, SemaphoreBuilder};
 pub use self::semaphore_mutex::{SemaphoreMutex, SemaphoreMutexBuilder, SemaphoreMutexGuard};
 pub use self::shared_count::SharedCount;
 pub use self::simple_mutex::{SimpleMutex, SimpleMutexBuilder, SimpleMutexGuard};
+pub use self::transaction::{Outcome, Transaction};
 pub use self::view::HoldView;

@@ -14,6 +14,7 @@ use crate::recipe::rw_lock::{RwLock, RwReadGuard, RwWriteGuard};
 use crate::recipe::semaphore::{Permit, Semaphore};
 use crate::recipe::semaphore_mutex::{SemaphoreMutex, SemaphoreMutexGuard};
 use crate::recipe::simple_mutex::{SimpleMutex, SimpleMutexGuard};
+use crate::recipe::transaction::Transaction;
 use crate::recipe::view::HoldView;
 use crate::session::{LossReason, Session};
 use crate::tenure::{LockState, Tenure};
@@ -459,6 +460,16 @@ impl MultiLockGuard {
     pub fn fencing_tokens(&self) -> Result<Vec<FencingToken>> {
         let guards = self.held.0.iter();
         guards.map(|guard| guard.tenure().fencing_token()).collect()
+    }
+
+    /// Begins writes to ZooKeeper that are done only while all of these locks are ours; see
+    /// [`Transaction`](crate::Transaction).
+    ///
+    /// `commit` refuses it if the locks were taken through several clients, or if one of them is a
+    /// [`SimpleMutex`].
+    pub fn transaction(&self) -> Transaction<'_> {
+        let guards = self.held.0.iter();
+        Transaction::fenced_by(guards.map(|guard| guard.tenure().as_ref()).collect())
     }
 
     /// Gives all locks back, as dropping the guard does, and says whether that went well.

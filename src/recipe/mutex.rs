@@ -9,7 +9,8 @@ use crate::error::{Error, Result};
 use crate::global_queue::{GlobalQueue, WaitStrategy};
 use crate::local_queue::{LocalQueue, Policy};
 use crate::recipe::guard::{
-    fencing_token_method, guard_traits, holding_methods, revocation_method, unlock_methods,
+    fencing_token_method, guard_traits, holding_methods, revocation_method, transaction_method,
+    unlock_methods,
 };
 use crate::recipe::hold::Hold;
 use crate::recipe::node_data::NodeData;
@@ -383,6 +384,8 @@ impl MutexGuard {
     holding_methods!();
     fencing_token_method!();
     revocation_method!();
+
+    transaction_method!();
 
     unlock_methods!();
 }

@@ -10,7 +10,7 @@ use crate::global_queue::{GlobalQueue, WaitStrategy};
 use crate::local_queue::{LocalQueue, Policy, SharedQueue};
 use crate::recipe::guard::{
     fencing_token_method, guard_traits, holding_methods, log_release, revocation_method,
-    unlock_methods,
+    transaction_method, unlock_methods,
 };
 use crate::recipe::hold::Hold;
 use crate::recipe::node_data::NodeData;
@@ -484,6 +484,8 @@ impl RwWriteGuard {
             Err(error) => Err(DowngradeError::new(self, error)),
         }
     }
+
+    transaction_method!();
 
     unlock_methods!();
 }

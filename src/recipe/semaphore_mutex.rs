@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::error::Result;
 use crate::global_queue::{Limit, WaitStrategy};
-use crate::recipe::guard::{fencing_token_method, guard_traits, holding_methods, unlock_methods};
+use crate::recipe::guard::{
+    fencing_token_method, guard_traits, holding_methods, transaction_method, unlock_methods,
+};
 use crate::recipe::leasing::{Lease, Leasing, Settings};
 use crate::recipe::participant::Participant;
 use crate::session::Session;
@@ -196,6 +198,8 @@ pub struct SemaphoreMutexGuard(Lease);
 impl SemaphoreMutexGuard {
     holding_methods!();
     fencing_token_method!();
+
+    transaction_method!();
 
     unlock_methods!();
 }

@@ -119,6 +119,9 @@ pub(crate) trait Backend: Send + Sync {
     /// acquire or a release. The session sees to it that no call crosses connections.
     fn call(&self, request: &Request) -> Result<Reply, NoReply>;
 
+    /// Whether the ACL of the nodes that we make lets anybody read them, as a check of one asks.
+    fn makes_readable_nodes(&self) -> bool;
+
     /// Lets requests through on the connection that was announced with this number.
     fn open(&self, connection: u64);
     /// Ends this connection, if it stands; another one is made, and the session goes on.
@@ -155,10 +158,36 @@ pub(crate) enum Request {
     Stat { path: String, watch: bool },
     /// Takes off the server what `Children` or `Data` left.
     Unwatch { path: String, kind: WatchKind },
-    /// Nothing but that the node stands, by a write that changes and wakes nothing.
-    Check { path: String },
+    /// All of it or nothing. By a request of our own only.
+    Multi(Vec<Change>),
+    /// Answered when the server has caught up with its leader. By a request of our own only.
+    Sync { path: String },
     /// Creates the chroot, if there is one and it is missing. By the crate only.
     MakeRoot,
+}
+
+/// A part of a [`Request::Multi`].
+#[derive(Clone, Debug)]
+pub(crate) enum Change {
+    Create {
+        path: String,
+        data: Arc<[u8]>,
+        mode: NodeMode,
+    },
+    Delete {
+        path: String,
+        version: Option<i32>,
+    },
+    Set {
+        path: String,
+        data: Arc<[u8]>,
+        version: Option<i32>,
+    },
+    /// The node stands, and with a version, its data has it.
+    Check {
+        path: String,
+        version: Option<i32>,
+    },
 }
 
 /// A node that was made.
@@ -177,6 +206,33 @@ pub(crate) enum Reply {
     Children(Vec<String>),
     Data(Vec<u8>, NodeStat),
     Stat(Option<NodeStat>),
+    /// All changes were made.
+    Multi(Vec<Changed>),
+    /// None was, as this one was refused.
+    Aborted {
+        index: usize,
+        refusal: Refusal,
+    },
+}
+
+impl Change {
+    pub(crate) fn path(&self) -> &str {
+        match self {
+            Self::Create { path, .. }
+            | Self::Delete { path, .. }
+            | Self::Set { path, .. }
+            | Self::Check { path, .. } => path,
+        }
+    }
+}
+
+/// What a [`Change`] came to.
+#[derive(Debug)]
+pub(crate) enum Changed {
+    Created(Created),
+    /// Deleted, or checked.
+    Done,
+    Set(NodeStat),
 }
 
 impl Request {

@@ -8,7 +8,9 @@
 use std::sync::Arc;
 
 use super::Session;
-use super::backend::{Answer, Created, NoReply, Refusal, Reply, Request, WatchKind};
+use super::backend::{
+    Answer, Change, Changed, Created, NoReply, Refusal, Reply, Request, WatchKind,
+};
 use super::call_error::{CallError, Step};
 use super::own_call::OwnCall;
 use super::phase::{Connection, NoContact};
@@ -31,6 +33,17 @@ pub(crate) struct Entered {
     /// For each name, in their order.
     pub(crate) created: Vec<Step<Created>>,
     pub(crate) listed: Step<Vec<String>>,
+}
+
+/// What [`Contact::change_all`] came to.
+#[derive(Debug)]
+pub(crate) enum Changes {
+    Made(Vec<Changed>),
+    /// Nothing was changed, as this change was refused.
+    Refused {
+        index: usize,
+        refusal: Refusal,
+    },
 }
 
 /// How calls are made.
@@ -177,6 +190,22 @@ impl<'a> Contact<'a> {
         self.call(Request::Delete { path, version }).map(drop)
     }
 
+    /// Makes all of these changes or none.
+    pub(crate) fn change_all(&self, changes: Vec<Change>) -> Step<Changes> {
+        let answer = self.answer_to(Request::Multi(changes))?;
+        if let Err(NoReply::Poison { bytes, breaks }) = answer.result {
+            // Unlike what we make for ourselves, nobody cleans this up: the last one may have been
+            // done like any other whose answer was lost.
+            let why = self.poison(bytes, breaks);
+            return Err(CallError::Left(Error::connection_loss(why)));
+        }
+        match self.judge(answer)? {
+            Reply::Multi(changed) => Ok(Changes::Made(changed)),
+            Reply::Aborted { index, refusal } => Ok(Changes::Refused { index, refusal }),
+            _ => unreachable!("a multi is answered with the results of its steps, or with one's"),
+        }
+    }
+
     pub(crate) fn children(&self, path: &str) -> Step<Vec<String>> {
         self.list(Request::children(path), None)
     }
@@ -197,6 +226,21 @@ impl<'a> Contact<'a> {
     pub(crate) fn data(&self, path: &str) -> Step<(Vec<u8>, NodeStat)> {
         let path = path.to_owned();
         self.read(Request::Data { path, watch: false }, None)
+    }
+
+    /// As [`Contact::data`], at least as new as all that was committed before this was asked: the
+    /// server catches up with its leader first, in the same write.
+    pub(crate) fn newest_data(&self, path: &str) -> Step<(Vec<u8>, NodeStat)> {
+        let path = path.to_owned();
+        let sync = Request::Sync { path: path.clone() };
+        let read = Request::Data { path, watch: false };
+        let mut answers = self.send(vec![sync, read])?;
+        let read = answers.pop().expect("one for each request");
+        self.judge(answers.pop().expect("one for each request"))?;
+        match self.judge(read)? {
+            Reply::Data(data, stat) => Ok((data, stat)),
+            _ => unreachable!("data is answered with data"),
+        }
     }
 
     /// As [`Contact::data`] of the path that `watch` is on, which is left there.
@@ -256,11 +300,15 @@ impl<'a> Contact<'a> {
         if stands.is_some() {
             return stands;
         }
-        let path_ = path.to_owned();
-        match self.call(Request::Check { path: path_ }) {
-            Ok(_) => epoch.node_stands(path, epoch.lease().now()),
-            Err(error) => {
-                log::debug!("{path}: its session is not proved to stand: {error:?}");
+        // A write that changes and wakes nothing.
+        let check = Change::Check {
+            path: path.to_owned(),
+            version: None,
+        };
+        match self.change_all(vec![check]) {
+            Ok(Changes::Made(_)) => epoch.node_stands(path, epoch.lease().now()),
+            not => {
+                log::debug!("{path}: its session is not proved to stand: {not:?}");
                 None
             }
         }
@@ -293,13 +341,18 @@ impl<'a> Contact<'a> {
             Ok(_) | Err(NoReply::Lost) => Err(CallError::Unknown),
             Err(NoReply::Refused(refusal)) => Err(CallError::Refused(refusal)),
             Err(NoReply::Poison { bytes, breaks }) => {
-                let target = self.session.target();
-                Err(CallError::Left(Error::refused(format!(
-                    "{target}: {breaks} connections in a row broke at a request of {bytes} bytes, \
-                     and none answered it; is it over the servers' jute.maxbuffer?"
-                ))))
+                let why = self.poison(bytes, breaks);
+                Err(CallError::Left(Error::refused(why)))
             }
         }
+    }
+
+    fn poison(&self, bytes: usize, breaks: u32) -> String {
+        let target = self.session.target();
+        format!(
+            "{target}: {breaks} connections in a row broke at a request of {bytes} bytes, and \
+             none answered it; is it over the servers' jute.maxbuffer?"
+        )
     }
 
     fn answer_to(&self, request: Request) -> Step<Answer> {

@@ -51,7 +51,7 @@ use crossbeam_channel::{Receiver, Sender};
 use self::backend::Backend;
 pub(crate) use self::call_error::{CallError, Step};
 use self::connection::{ConnectionEvent, ConnectionState};
-pub(crate) use self::contact::{Contact, found, gone};
+pub(crate) use self::contact::{Changes, Contact, found, gone};
 pub(crate) use self::created::{find_created, find_plain};
 pub(crate) use self::loss::EpochBound;
 pub use self::loss::LossReason;
@@ -169,6 +169,11 @@ impl Session {
             .backend
             .get()
             .expect("no call begins before the backend is there")
+    }
+
+    /// Whether the ACL of the nodes that we make lets anybody read them.
+    pub(crate) fn makes_readable_nodes(&self) -> bool {
+        self.backend().makes_readable_nodes()
     }
 
     pub(crate) fn target(&self) -> &str {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::acl::Acl;
-use super::backend::{self, Answer, Created, NoReply, NotOpen, Refusal, Reply, Request, WatchKind};
+use super::backend::{
+    self, Answer, Change, Changed, Created, NoReply, NotOpen, Refusal, Reply, Request, WatchKind,
+};
 use crate::link::voice::{self, NotSent};
 use crate::link::{Link, codec};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -53,8 +55,8 @@ impl Speaker {
         strip(&self.chroot, path)
     }
 
-    fn create(&self, path: &str, data: &[u8], mode: NodeMode) -> codec::Request {
-        let node = codec::NewNode {
+    fn new_node(&self, path: &str, data: &[u8], mode: NodeMode) -> codec::NewNode {
+        codec::NewNode {
             path: self.full(path),
             data: data.to_vec(),
             acl: Arc::clone(&self.acl),
@@ -63,7 +65,11 @@ impl Speaker {
                 NodeMode::Ephemeral => codec::CreateMode::Ephemeral,
                 NodeMode::EphemeralSequential => codec::CreateMode::EphemeralSequential,
             },
-        };
+        }
+    }
+
+    fn create(&self, path: &str, data: &[u8], mode: NodeMode) -> codec::Request {
+        let node = self.new_node(path, data, mode);
         // Of a folder nobody wants to know the transaction.
         if mode == NodeMode::Persistent || self.no_create2.load(Ordering::Relaxed) {
             codec::Request::Create(node)
@@ -107,11 +113,39 @@ impl Speaker {
                     WatchKind::Children => codec::WatchKind::Children,
                 },
             },
-            Request::Check { path } => {
-                let (path, version) = (self.full(path), None);
-                codec::Request::Multi(vec![codec::Step::Check { path, version }])
+            Request::Multi(changes) => {
+                codec::Request::Multi(changes.iter().map(|one| self.say_change(one)).collect())
             }
+            Request::Sync { path } => codec::Request::Sync {
+                path: self.full(path),
+            },
             Request::MakeRoot => unreachable!("made by the crate"),
+        }
+    }
+
+    fn say_change(&self, change: &Change) -> codec::Step {
+        match change {
+            // A create2 would not always be answered with the stat.
+            Change::Create { path, data, mode } => {
+                codec::Step::Create(self.new_node(path, data, *mode))
+            }
+            Change::Delete { path, version } => codec::Step::Delete {
+                path: self.full(path),
+                version: *version,
+            },
+            Change::Set {
+                path,
+                data,
+                version,
+            } => codec::Step::SetData {
+                path: self.full(path),
+                data: data.to_vec(),
+                version: *version,
+            },
+            Change::Check { path, version } => codec::Step::Check {
+                path: self.full(path),
+                version: *version,
+            },
         }
     }
 }
@@ -181,7 +215,13 @@ impl Answers {
 
     fn translate(&self, answer: voice::Answer, kind: Kind) -> Result<Reply, NoReply> {
         match answer {
-            voice::Answer::Done(codec::Reply::Aborted { error, .. }) => Err(refusal(error)),
+            voice::Answer::Done(codec::Reply::Aborted { step, error }) => match refusal(error) {
+                NoReply::Refused(refusal) => Ok(Reply::Aborted {
+                    index: step,
+                    refusal,
+                }),
+                unknown => Err(unknown),
+            },
             voice::Answer::Done(reply) => Ok(self.reply(reply)),
             voice::Answer::Refused(codec::ServerError::NoNode) if kind == Kind::Stat => {
                 Ok(Reply::Stat(None))
@@ -208,23 +248,38 @@ impl Answers {
 
     fn reply(&self, reply: codec::Reply) -> Reply {
         match reply {
-            codec::Reply::Created(path) => Reply::Created(Created {
-                path: strip(&self.chroot, &path),
-                czxid: None,
-            }),
-            codec::Reply::CreatedWithStat(path, stat) => Reply::Created(Created {
-                path: strip(&self.chroot, &path),
-                czxid: Some(stat.czxid),
-            }),
+            codec::Reply::Created(path) => Reply::Created(self.created(&path, None)),
+            codec::Reply::CreatedWithStat(path, stat) => {
+                Reply::Created(self.created(&path, Some(stat.czxid)))
+            }
             codec::Reply::Stat(stat) => Reply::Stat(Some(stat.into())),
             codec::Reply::Data(data, stat) => Reply::Data(data, stat.into()),
             codec::Reply::Children(names) | codec::Reply::ChildrenWithStat(names, _) => {
                 Reply::Children(names)
             }
-            codec::Reply::Done
-            | codec::Reply::Synced
-            | codec::Reply::Multi(_)
-            | codec::Reply::Aborted { .. } => Reply::Done,
+            codec::Reply::Multi(steps) => {
+                Reply::Multi(steps.into_iter().map(|step| self.changed(step)).collect())
+            }
+            codec::Reply::Aborted { .. } => unreachable!("translated before"),
+            codec::Reply::Done | codec::Reply::Synced => Reply::Done,
+        }
+    }
+
+    fn changed(&self, step: codec::StepReply) -> Changed {
+        match step {
+            codec::StepReply::Created(path) => Changed::Created(self.created(&path, None)),
+            codec::StepReply::CreatedWithStat(path, stat) => {
+                Changed::Created(self.created(&path, Some(stat.czxid)))
+            }
+            codec::StepReply::Done => Changed::Done,
+            codec::StepReply::Stat(stat) => Changed::Set(stat.into()),
+        }
+    }
+
+    fn created(&self, path: &str, czxid: Option<i64>) -> Created {
+        Created {
+            path: strip(&self.chroot, path),
+            czxid,
         }
     }
 }

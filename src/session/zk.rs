@@ -146,7 +146,9 @@ impl ZkBackend {
                 handle.remove_watches(&full(path), kind)?;
                 Reply::Done
             }
-            Request::Check { .. } => unreachable!("the crate has no word for it"),
+            Request::Multi(_) | Request::Sync { .. } => {
+                unreachable!("the crate has no words for it")
+            }
             Request::MakeRoot => {
                 self.make_root(handle)?;
                 Reply::Done
@@ -186,6 +188,12 @@ impl Backend for ZkBackend {
 
     fn call(&self, request: &Request) -> std::result::Result<Reply, NoReply> {
         self.ask(&*self.handle()?, request).map_err(NoReply::from)
+    }
+
+    fn makes_readable_nodes(&self) -> bool {
+        self.acl
+            .iter()
+            .any(|entry| entry.perms.can(Permission::READ))
     }
 
     fn open(&self, connection: u64) {

@@ -10,7 +10,8 @@ use crate::znode::node::NodeStat;
 /// Holding a lock is not proof that nobody else acts: a process can be stopped for longer than its
 /// session lives and go on as if nothing had happened. Send the token along with each write, and
 /// have the store refuse a token smaller than the largest it has seen; then a late holder can do
-/// no harm. (Martin Kleppmann, *How to do distributed locking*, 2016.)
+/// no harm. Where that store is ZooKeeper itself, a [`Transaction`](crate::Transaction) needs no
+/// token. (Martin Kleppmann, *How to do distributed locking*, 2016.)
 ///
 /// The token is the transaction number (`czxid`) with which ZooKeeper created the holder's node.
 /// For one path it rises with each holder, over all processes, also after the lock's folder was

@@ -21,7 +21,7 @@ impl LockPath {
             return Err("\"/\": the root cannot be a lock; choose a path below it".into());
         }
         let refused = |why: String| format!("\"{}\": {why}", shown(path));
-        check(path).map_err(refused)?;
+        check_any(path)?;
         if path.len() > MAX_PATH_BYTES {
             let bytes = path.len();
             return Err(refused(format!(
@@ -60,6 +60,11 @@ impl fmt::Display for LockPath {
 /// Folder and name of a path: `/a/b` is `b` in `/a`, and `/a` is `a` in the empty path.
 pub(crate) fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
+}
+
+/// As [`check`]; the error names the path.
+pub(crate) fn check_any(path: &str) -> Result<(), String> {
+    check(path).map_err(|why| format!("\"{}\": {why}", shown(path)))
 }
 
 /// Whether the server would take `path`, by the rules of its `PathUtils.validatePath`.

@@ -6,6 +6,7 @@ mod support;
 mod barriers;
 mod connecting;
 mod curator;
+mod fenced_writes;
 mod ground;
 mod guards;
 mod history;

@@ -50,6 +50,13 @@ fn main() {
                 let guard = guards.last().expect("locked");
                 answer(&format!("{:?}", guard.lost().try_recv()));
             }
+            ["write", path, data] => {
+                let guard = guards.last().expect("locked");
+                match guard.transaction().set(path, *data, None).commit() {
+                    Ok(_) => answer("ok"),
+                    Err(error) => answer(&format!("error {error:?}")),
+                }
+            }
             ["token"] => match guards.last().expect("locked").fencing_token() {
                 Ok(token) => answer(&token.to_string()),
                 Err(error) => answer(&format!("error {error:?}")),

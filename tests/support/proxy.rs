@@ -43,6 +43,7 @@ pub(crate) mod opcode {
     pub(crate) const GET_CHILDREN: i32 = 8;
     pub(crate) const PING: i32 = 11;
     pub(crate) const GET_CHILDREN2: i32 = 12;
+    pub(crate) const MULTI: i32 = 14;
     pub(crate) const REMOVE_WATCHES: i32 = 18;
     pub(crate) const AUTH: i32 = 100;
     pub(crate) const CLOSE: i32 = -11;

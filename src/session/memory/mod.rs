@@ -439,6 +439,10 @@ impl Backend for MemoryBackend {
         self.0.ask(connection, request).result
     }
 
+    fn makes_readable_nodes(&self) -> bool {
+        true
+    }
+
     fn open(&self, connection: u64) {
         let mut state = self.0.state.lock();
         if state.connection == connection {

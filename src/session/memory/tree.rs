@@ -6,7 +6,9 @@ use std::sync::Weak;
 use shuttle::rand::{Rng, thread_rng};
 
 use super::Line;
-use crate::session::backend::{Created, Refusal, Reply, Request, WatchEvent, WatchKind};
+use crate::session::backend::{
+    Change, Changed, Created, Refusal, Reply, Request, WatchEvent, WatchKind,
+};
 use crate::znode::node::{NodeMode, NodeStat};
 use crate::znode::path::split;
 
@@ -24,6 +26,7 @@ pub(super) struct Tree {
     late: Vec<(i64, Request)>,
 }
 
+#[derive(Clone)]
 pub(super) struct Node {
     pub(super) data: Vec<u8>,
     pub(super) stat: NodeStat,
@@ -268,11 +271,46 @@ impl Tree {
                 }
                 Reply::Done
             }
-            Request::Check { path } => {
-                self.nodes.get(path).ok_or(Refusal::NoNode)?;
-                Reply::Done
+            Request::Multi(changes) => self.multi(changes, session_id),
+            Request::Sync { .. } | Request::MakeRoot => Reply::Done,
+        })
+    }
+
+    /// Tries all on a copy that nobody watches, and then makes all or none.
+    fn multi(&mut self, changes: &[Change], session_id: i64) -> Reply {
+        let mut copy = Self {
+            nodes: self.nodes.clone(),
+            ..Self::default()
+        };
+        for (index, change) in changes.iter().enumerate() {
+            if let Err(refusal) = copy.change(change, session_id) {
+                return Reply::Aborted { index, refusal };
             }
-            Request::MakeRoot => Reply::Done,
+        }
+        let changed = changes.iter().map(|one| self.change(one, session_id));
+        Reply::Multi(changed.collect::<Done<_>>().expect("tried on a copy"))
+    }
+
+    fn change(&mut self, change: &Change, session_id: i64) -> Done<Changed> {
+        Ok(match change {
+            Change::Create { path, data, mode } => {
+                let path = self.create(path, data, *mode, session_id)?;
+                Changed::Created(Created { path, czxid: None })
+            }
+            Change::Delete { path, version } => {
+                self.delete(path, *version)?;
+                Changed::Done
+            }
+            Change::Set {
+                path,
+                data,
+                version,
+            } => Changed::Set(self.set(path, data, *version)?),
+            Change::Check { path, version } => {
+                let node = self.nodes.get(path).ok_or(Refusal::NoNode)?;
+                node.check(*version)?;
+                Changed::Done
+            }
         })
     }
 }
