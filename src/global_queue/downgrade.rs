@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::place::Won;
 use super::queue::GlobalQueue;
 use crate::error::{Error, Result};
-use crate::session::{CallError, Contact, Orphan, Step, Waiter};
+use crate::session::backend::Refusal;
+use crate::session::{CallError, Contact, Orphan, Step, Waiter, found};
 use crate::tenure::{NewTenure, Tenure};
 use crate::znode::node::NodeMode;
 use crate::znode::path::split;
@@ -62,15 +63,26 @@ impl GlobalQueue {
             let orphan = Orphan::Node { path };
             contact.session().reap(orphan, contact.epoch());
         };
-        match contact.create(&path, data, NodeMode::Ephemeral) {
+        let name = split(&path).1.to_owned();
+        let folder = self.folder.path().as_str();
+        let entered = contact.create_and_list(folder, &[name], data, NodeMode::Ephemeral, None)?;
+        match entered
+            .created
+            .into_iter()
+            .next()
+            .expect("one for each name")
+        {
             Ok(_) => {}
+            // In other words, then.
+            Err(CallError::Refused(Refusal::Unknown)) => return Ok(None),
             Err(CallError::Unknown) => {
                 orphan();
                 return Err(CallError::Unknown);
             }
             Err(error) => return Err(error),
         }
-        let seen = self.see_both(&path, writer, contact);
+        let listed = found(entered.listed);
+        let seen = listed.and_then(|children| self.see_both(&path, writer, children));
         let new = NewTenure {
             nodes: vec![path.clone()],
             token: Some(token),
@@ -88,10 +100,10 @@ impl GlobalQueue {
     }
 
     /// Sees that the writer still holds, and that the reader stands.
-    fn see_both(&self, path: &str, writer: &Tenure, contact: &Contact<'_>) -> Step<()> {
+    fn see_both(&self, path: &str, writer: &Tenure, children: Option<Vec<String>>) -> Step<()> {
         let (_, written) = split(writer.node());
         let grammar = self.folder.grammar();
-        let mut children = self.folder.list(contact)?.unwrap_or_default();
+        let mut children = children.unwrap_or_default();
         let reads = children.iter().any(|child| child == split(path).1);
         // Those who stand in for the writer have its number, which would be a tie: this one, and
         // any that an attempt before the last break of the connection has made.

@@ -99,6 +99,17 @@ impl Place {
         matches!(self.standing, Standing::Nowhere)
     }
 
+    /// Whether our nodes were created in the session of `contact`.
+    pub(super) fn is_entered(&self, contact: &Contact<'_>) -> bool {
+        match &self.standing {
+            // A lost create may turn out to have made nothing.
+            Standing::Queued { nodes, epoch } => {
+                !nodes.is_empty() && epoch.number() == contact.epoch().number()
+            }
+            _ => false,
+        }
+    }
+
     /// Leaves the queue.
     pub(crate) fn withdraw(&mut self) {
         let (nodes, epoch) = match std::mem::take(&mut self.standing) {

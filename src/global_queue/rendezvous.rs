@@ -148,7 +148,11 @@ impl Rendezvous {
             return Err(tenure.loss());
         }
         let (_, own) = split(tenure.node());
+        let alone = member.met.iter().all(|met| met == own);
         let mut with = self.folder.persist(waiter, |contact| {
+            if alone {
+                return Ok(Some(Vec::new()));
+            }
             let children = self.folder.list(contact)?.unwrap_or_default();
             self.companions(member, own, &children, contact).map(Some)
         })?;
@@ -337,12 +341,14 @@ impl Attempt<'_> {
 
     fn look(&mut self, contact: &Contact<'_>) -> Step<Looked> {
         let at = self.at;
-        // A first list, which comes with the create at no cost; what counts is the one below.
-        let entered = self
-            .place
-            .enter_and_list(contact, Class::Member, self.claim, None)?;
-        if entered.children.is_none() {
-            return Ok(Looked::Again);
+        if !self.place.is_entered(contact) {
+            // The list comes with the create at no cost; what counts is the one below.
+            let entered = self
+                .place
+                .enter_and_list(contact, Class::Member, self.claim, None)?;
+            if entered.children.is_none() {
+                return Ok(Looked::Again);
+            }
         }
         let Some((node, czxid)) = self.own_transaction(contact)? else {
             self.place.removed();
@@ -350,8 +356,8 @@ impl Attempt<'_> {
         };
         // Both watches are left before the count, so nothing that happens after it is missed.
         let ready_path = at.folder.child(READY);
-        let ready = self.look_at_ready(contact, &ready_path)?;
-        let Some(children) = self.list(contact)? else {
+        let (ready, children) = self.look_around(contact, &ready_path)?;
+        let Some(children) = children else {
             self.place.folder_gone();
             return Ok(Looked::Again);
         };
@@ -401,17 +407,19 @@ impl Attempt<'_> {
         Ok(self.own.clone())
     }
 
-    fn look_at_ready(&mut self, contact: &Contact<'_>, path: &str) -> Step<Option<NodeStat>> {
-        let wake = Wake::Signal(Arc::clone(contact.signal()));
-        let watch = Watch::new(contact, path, WatchKind::Data, Some(wake));
-        contact.watch_stat(self.ready_watch.insert(watch))
-    }
-
-    fn list(&mut self, contact: &Contact<'_>) -> Step<Option<Vec<String>>> {
-        let wake = Wake::Signal(Arc::clone(contact.signal()));
-        let watch = self.at.folder.watch(contact, Some(wake));
-        let watch = self.folder_watch.insert(watch);
-        self.at.folder.list_and_watch(contact, watch)
+    /// `ready`, and who is there, in this order and one write. `None` if the folder is gone.
+    fn look_around(
+        &mut self,
+        contact: &Contact<'_>,
+        ready: &str,
+    ) -> Step<(Option<NodeStat>, Option<Vec<String>>)> {
+        let wake = || Some(Wake::Signal(Arc::clone(contact.signal())));
+        let ready = Watch::new(contact, ready, WatchKind::Data, wake());
+        let folder = self.at.folder.watch(contact, wake());
+        let ready = self.ready_watch.insert(ready);
+        let folder = self.folder_watch.insert(folder);
+        let (seen, listed) = contact.watch_stat_and_children(ready, folder)?;
+        Ok((seen, found(listed)?))
     }
 
     /// Waits once. Those of `met` were there when we looked, and `ready` was not if

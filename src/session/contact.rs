@@ -257,19 +257,53 @@ impl<'a> Contact<'a> {
     }
 
     pub(crate) fn stat(&self, path: &str) -> Step<Option<NodeStat>> {
-        self.look(Request::stat(path), None)
+        self.look(Request::stat(path))
     }
 
     /// As [`Contact::stat`] of the path that `watch` is on, which is left there also if there is
     /// no node.
+    #[cfg(all(test, shuttle))]
     pub(crate) fn watch_stat(&self, watch: &Watch) -> Step<Option<NodeStat>> {
         let path = watch.path().to_owned();
-        self.look(Request::Stat { path, watch: true }, Some(watch))
+        match self.call_and_arm(Request::Stat { path, watch: true }, Some(watch))? {
+            Reply::Stat(stat) => Ok(stat),
+            _ => unreachable!("a stat is answered with a stat"),
+        }
     }
 
-    fn look(&self, request: Request, watch: Option<&Watch>) -> Step<Option<NodeStat>> {
-        match self.call_and_arm(request, watch)? {
+    fn look(&self, request: Request) -> Step<Option<NodeStat>> {
+        match self.call(request)? {
             Reply::Stat(stat) => Ok(stat),
+            _ => unreachable!("a stat is answered with a stat"),
+        }
+    }
+
+    /// The stat of the node that `node` is on, which is left there also if there is none, and then as
+    /// [`Contact::watch_children`] of `folder`; in one write.
+    pub(crate) fn watch_stat_and_children(
+        &self,
+        node: &Watch,
+        folder: &Watch,
+    ) -> Step<(Option<NodeStat>, Step<Vec<String>>)> {
+        let stat = Request::Stat {
+            path: node.path().to_owned(),
+            watch: true,
+        };
+        let list = Request::Children {
+            path: folder.path().to_owned(),
+            watch: true,
+        };
+        let mut answers = self.send(vec![stat, list])?;
+        let listed = answers.pop().expect("one for each request");
+        let seen = answers.pop().expect("one for each request");
+        let listed = self
+            .judge_and_arm(listed, Some(folder))
+            .map(|reply| match reply {
+                Reply::Children(children) => children,
+                _ => unreachable!("a list is answered with names"),
+            });
+        match self.judge_and_arm(seen, Some(node))? {
+            Reply::Stat(stat) => Ok((stat, listed)),
             _ => unreachable!("a stat is answered with a stat"),
         }
     }
@@ -286,7 +320,7 @@ impl<'a> Contact<'a> {
             data: Arc::clone(data),
             version,
         };
-        self.look(request, None)
+        self.look(request)
     }
 
     /// The node of ours at `path` stands, and the session lives by what is proven, until what is
@@ -326,6 +360,10 @@ impl<'a> Contact<'a> {
 
     fn call_and_arm(&self, request: Request, watch: Option<&Watch>) -> Step<Reply> {
         let answer = self.answer_to(request)?;
+        self.judge_and_arm(answer, watch)
+    }
+
+    fn judge_and_arm(&self, answer: Answer, watch: Option<&Watch>) -> Step<Reply> {
         let after = answer.events_before;
         let reply = self.judge(answer)?;
         if let Some(watch) = watch {
