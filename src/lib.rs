@@ -62,6 +62,8 @@ mod znode;
 pub use client::{Client, ClientBuilder, Node};
 pub use error::{Error, FailedStep, Result, StepRefusal};
 pub use global_queue::WaitStrategy;
+#[cfg(feature = "tls")]
+pub use link::Tls;
 #[cfg(not(shuttle))]
 pub use recipe::{
     Barrier, CountChanges, DoubleBarrier, DoubleBarrierBuilder, DowngradeError, HoldView,

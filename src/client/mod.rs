@@ -12,7 +12,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use crate::error::{Error, Result};
-use crate::link::{AuthInfo, Backoff, Clock, ConnectString, LinkConfig};
+use crate::link::{AuthInfo, Backoff, Clock, ConnectString, LinkConfig, Login, Tls};
 use crate::session::acl::Acl;
 use crate::session::backend::{Refusal, Reply, Request};
 use crate::session::connection::{ConnectionEvent, ConnectionState};
@@ -95,6 +95,8 @@ impl Client {
             create_chroot: false,
             tick: None,
             probe_by_sync: false,
+            tls: None,
+            login: None,
         }
     }
 
@@ -291,6 +293,8 @@ pub struct ClientBuilder {
     create_chroot: bool,
     tick: Option<Duration>,
     probe_by_sync: bool,
+    tls: Option<Tls>,
+    login: Option<Login>,
 }
 
 impl ClientBuilder {
@@ -322,6 +326,20 @@ impl ClientBuilder {
         self.auth.push(AuthInfo {
             scheme: scheme.into(),
             bytes: credentials.into(),
+        });
+        self
+    }
+
+    /// Logs in to an account of the servers by SASL DIGEST-MD5, on every connection before anything
+    /// else; who this client is in the scheme `sasl`. The password is never logged, and never sent;
+    /// without [TLS](crate::ClientBuilder::tls) it can be guessed at by whoever listens.
+    ///
+    /// Kerberos (GSSAPI) is not supported.
+    #[cfg(feature = "sasl")]
+    pub fn sasl_digest_md5(mut self, user: impl Into<String>, password: impl Into<String>) -> Self {
+        self.login = Some(Login {
+            user: user.into(),
+            password: password.into(),
         });
         self
     }
@@ -365,6 +383,16 @@ impl ClientBuilder {
         self
     }
 
+    /// Speaks TLS with every server, and never without. Defaults to plain TCP.
+    ///
+    /// What goes wrong with it at a server is told as any other reason why that one cannot be used,
+    /// by [`connect`](Self::connect), and the next server is tried.
+    #[cfg(feature = "tls")]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = Some(tls);
+        self
+    }
+
     /// Connects, and returns once the session stands.
     ///
     /// All addresses of all hosts are tried in random order, so a dead, silent or unknown host
@@ -389,6 +417,9 @@ impl ClientBuilder {
         if self.tick.is_some_and(|tick| tick.is_zero()) {
             return Err(Error::invalid("a tickTime of zero"));
         }
+        if let Some(tls) = &self.tls {
+            tls.check().map_err(Error::invalid)?;
+        }
         let session = Session::new(self.servers.clone(), self.retry.clone());
         // From here on the session is closed when this function fails.
         let client = Client {
@@ -408,6 +439,8 @@ impl ClientBuilder {
             tick: self.tick,
             probe_by_sync: self.probe_by_sync,
             clock: Clock::default(),
+            tls: self.tls,
+            login: self.login,
         };
         let weak = Arc::downgrade(&session);
         let observer = Arc::new(ToSession(weak.clone()));
@@ -466,7 +499,7 @@ fn find_chroot(waiter: &Waiter<'_>, chroot: &str, create: bool, servers: &str) -
 
 impl fmt::Debug for ClientBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // `auth` keeps its secret by itself.
+        // `auth` and `login` keep their secrets by themselves.
         f.debug_struct("ClientBuilder")
             .field("servers", &self.servers)
             .field("session_timeout", &self.session_timeout)
@@ -475,6 +508,8 @@ impl fmt::Debug for ClientBuilder {
             .field("auth", &self.auth)
             .field("acl", &self.acl)
             .field("create_chroot", &self.create_chroot)
+            .field("tls", &self.tls)
+            .field("login", &self.login)
             .finish()
     }
 }

@@ -1,13 +1,16 @@
 //! One conversation with one server, before its connection carries anybody's traffic: connect,
 //! shake hands, present the credentials, or close a session that nobody wants any more.
 
-use std::io::{self, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use super::AuthInfo;
 use super::clock::Moment;
 use super::frame::{self, ConnectRequest, ConnectResponse, FrameBuffer, Next};
+use super::stream::Stream;
+use super::targets::Target;
+use super::tls::Channel;
 use super::wire::Wire;
 
 /// A TCP connect cannot be interrupted, so it never takes longer than this: closing the client has
@@ -22,7 +25,8 @@ const LEAST_HANDSHAKE_BYTES: usize = 20;
 /// A server that has been reached.
 pub(super) struct Dialled<'a> {
     wire: &'a Wire,
-    stream: TcpStream,
+    socket: TcpStream,
+    channel: Option<Channel>,
     deadline: Instant,
     /// A good-bye, which the closing of the client does not end.
     farewell: bool,
@@ -30,38 +34,86 @@ pub(super) struct Dialled<'a> {
 
 impl<'a> Dialled<'a> {
     /// Connects. This and each step after it takes `limit` at the most.
-    pub(super) fn connect(
+    pub(super) fn connect(wire: &'a Wire, target: &Target, limit: Duration) -> io::Result<Self> {
+        Self::reach(wire, target, limit)?.secured(target)
+    }
+
+    /// To say good-bye when the client is closed: that does not end what follows.
+    pub(super) fn connect_for_farewell(
         wire: &'a Wire,
-        address: SocketAddr,
+        target: &Target,
         limit: Duration,
     ) -> io::Result<Self> {
+        let reached = Self::reach(wire, target, limit)?;
+        reached.for_farewell().secured(target)
+    }
+
+    fn reach(wire: &'a Wire, target: &Target, limit: Duration) -> io::Result<Self> {
+        let address = target.address;
         let deadline = Instant::now() + limit;
         let longest = limit.clamp(Duration::from_millis(1), LONGEST_CONNECT);
-        let stream = TcpStream::connect_timeout(&address, longest)?;
+        let socket = TcpStream::connect_timeout(&address, longest)?;
         // On loopback, a connect to a dead port can get this very port as its own, and meet itself.
         // Our handshake, read as an answer, would say that the session has expired.
-        if stream.local_addr()? == address {
+        if socket.local_addr()? == address {
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
-        stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(limit.max(Duration::from_millis(1))))?;
+        socket.set_nodelay(true)?;
+        socket.set_write_timeout(Some(limit.max(Duration::from_millis(1))))?;
         Ok(Self {
             wire,
-            stream,
+            socket,
+            channel: None,
             deadline,
             farewell: false,
         })
     }
 
-    /// To say good-bye when the client is closed: that does not end what follows.
+    /// Shakes hands by TLS, if that was asked for.
+    fn secured(mut self, target: &Target) -> io::Result<Self> {
+        let Some(tls) = &self.wire.config.tls else {
+            return Ok(self);
+        };
+        let channel = Channel::begin(tls, &target.name)?;
+        while channel.is_shaking_hands() {
+            self.send_pending(&channel)?;
+            let limit = self.time_slice()?;
+            self.socket.set_read_timeout(Some(limit))?;
+            match channel.receive(&self.socket) {
+                Ok(0) => return Err(closed(channel.hung_up())),
+                Ok(_) => {}
+                Err(error) if is_passing(&error) => {}
+                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
+                    return Err(closed(channel.hung_up()));
+                }
+                Err(error) => {
+                    // The server's log shall say why, too.
+                    let _ = self.send_pending(&channel);
+                    return Err(error);
+                }
+            }
+        }
+        self.send_pending(&channel)?;
+        self.channel = Some(channel);
+        Ok(self)
+    }
+
+    /// What TLS itself has to say.
+    fn send_pending(&self, channel: &Channel) -> io::Result<()> {
+        let mut sealed = Vec::new();
+        channel.seal(&[], &mut sealed)?;
+        (&self.socket).write_all(&sealed)
+    }
+
+    /// From here on, the closing of the client does not end what is under way.
     pub(super) fn for_farewell(mut self) -> Self {
         self.farewell = true;
         self
     }
 
     /// The connection, once the server has nothing more to say on it unasked.
-    pub(super) fn into_socket(self) -> TcpStream {
-        self.stream
+    pub(super) fn into_stream(self) -> io::Result<Stream> {
+        Stream::new(self.socket, self.channel)
     }
 
     /// From now on, each step takes `limit` at the most.
@@ -75,7 +127,7 @@ impl<'a> Dialled<'a> {
         request: &ConnectRequest,
     ) -> io::Result<(ConnectResponse, Moment)> {
         let sent_at = self.wire.config.clock.now();
-        self.stream.write_all(&request.to_frame())?;
+        self.send(&request.to_frame())?;
         let response = self
             .read_frame(LEAST_HANDSHAKE_BYTES, ConnectResponse::parse)?
             .ok_or_else(not_zookeeper)?;
@@ -92,7 +144,7 @@ impl<'a> Dialled<'a> {
     /// Presents credentials. `Ok(false)`: the server refused them.
     pub(super) fn present(&mut self, auth: &AuthInfo) -> io::Result<bool> {
         let request = frame::auth_request(&auth.scheme, &auth.bytes);
-        self.stream.write_all(&request)?;
+        self.send(&request)?;
         // Nothing else was asked on this connection.
         match self.read_frame(frame::REPLY_HEADER_BYTES, frame::reply_error)? {
             Some(frame::OK) => Ok(true),
@@ -102,12 +154,56 @@ impl<'a> Dialled<'a> {
         }
     }
 
+    /// One word of a login, and the server's answer to it. `Ok(None)`: the server refused.
+    #[cfg(feature = "sasl")]
+    pub(super) fn say_sasl(&mut self, number: i32, token: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        self.send(&frame::sasl_request(number, token))?;
+        match self.read_frame(frame::REPLY_HEADER_BYTES, frame::sasl_reply)? {
+            Some((frame::OK, token)) => Ok(Some(token)),
+            Some((frame::ERR_AUTH_FAILED, _)) => Ok(None),
+            Some((err, _)) => Err(invalid(&format!("it answered a login with {err}"))),
+            None => Err(not_zookeeper()),
+        }
+    }
+
     /// Closes the session that this connection stands for, so that its nodes go now and not after
     /// its timeout.
     pub(super) fn close_session(&mut self) -> io::Result<()> {
-        self.stream.write_all(&frame::request(1, frame::OP_CLOSE))?;
+        self.send(&frame::request(1, frame::OP_CLOSE))?;
         self.read_frame(frame::REPLY_HEADER_BYTES, frame::reply_error)
             .map(drop)
+    }
+
+    fn send(&mut self, frame: &[u8]) -> io::Result<()> {
+        let Some(channel) = &self.channel else {
+            return self.socket.write_all(frame);
+        };
+        let mut sealed = Vec::new();
+        channel.seal(frame, &mut sealed)?;
+        match self.socket.write_all(&sealed) {
+            // What it said before it hung up tells more; it is read next.
+            Err(error) if is_gone(&error) => Ok(()),
+            sent => sent,
+        }
+    }
+
+    /// How long to wait for a server at once, so that a close is noticed.
+    fn time_slice(&self) -> io::Result<Duration> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
+        }
+        if !self.farewell && self.wire.is_closing() {
+            return Err(io::Error::other("the client was closed"));
+        }
+        Ok(left.min(SLICE))
+    }
+
+    fn hung_up(&self, kind: io::ErrorKind) -> io::Error {
+        match &self.channel {
+            Some(channel) => closed(channel.hung_up()),
+            None => hung_up(kind),
+        }
     }
 
     /// Reads one frame, in slices, so that a close is noticed.
@@ -127,26 +223,44 @@ impl<'a> Dialled<'a> {
             if buffer.is_leaving_out() {
                 return Err(not_zookeeper());
             }
-            let left = self.deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
-            }
-            if !self.farewell && self.wire.is_closing() {
-                return Err(io::Error::other("the client was closed"));
-            }
-            self.stream.set_read_timeout(Some(left.min(SLICE)))?;
-            match buffer.fill(&mut self.stream) {
-                Ok(0) => return Err(hung_up(io::ErrorKind::UnexpectedEof)),
+            let limit = self.time_slice()?;
+            self.socket.set_read_timeout(Some(limit))?;
+            match buffer.fill(self) {
+                Ok(0) => return Err(self.hung_up(io::ErrorKind::UnexpectedEof)),
                 Ok(_) => {}
-                Err(error) if is_timeout(&error) => {}
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if error.kind() == io::ErrorKind::ConnectionReset => {
-                    return Err(hung_up(error.kind()));
-                }
+                Err(error) if is_passing(&error) => {}
+                Err(error) if is_gone(&error) => return Err(self.hung_up(error.kind())),
                 Err(error) => return Err(error),
             }
         }
     }
+}
+
+/// What came, in the clear.
+impl Read for Dialled<'_> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match &self.channel {
+            None => self.socket.read(bytes),
+            Some(channel) => channel.read(&self.socket, bytes),
+        }
+    }
+}
+
+fn closed(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, why)
+}
+
+/// A read to be tried again.
+fn is_passing(error: &io::Error) -> bool {
+    is_timeout(error) || error.kind() == io::ErrorKind::Interrupted
+}
+
+/// The server has closed its end, and did not read all of what it was sent.
+fn is_gone(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe
+    )
 }
 
 /// It looks the same for either reason.

@@ -11,11 +11,10 @@ use super::dial::Dialled;
 use super::farewell;
 use super::frame::ConnectRequest;
 use super::replies;
-use super::stream::Stream;
 use super::targets::{Target, Targets};
 use super::ticket::Ticket;
 use super::wire::{Server, Wire};
-use super::{DialFailure, LinkEvent};
+use super::{AuthInfo, DialFailure, LinkEvent, Login};
 
 /// A dial is given this long at the least, and at first no longer than [`FIRST_DIAL_AT_MOST`].
 const FIRST_DIAL_AT_LEAST: Duration = Duration::from_millis(250);
@@ -43,6 +42,29 @@ enum Failure {
     Refused(String),
     /// Anywhere: the credentials are wrong, or the client was closed.
     Final,
+}
+
+/// One thing to be presented on a connection before anything else.
+enum Credentials<'a> {
+    Login(&'a Login),
+    Auth(&'a AuthInfo),
+}
+
+impl Credentials<'_> {
+    /// `Ok(false)`: the server refused them.
+    fn present(&self, server: &mut Dialled<'_>) -> io::Result<bool> {
+        match self {
+            Self::Login(login) => login.present(server),
+            Self::Auth(auth) => server.present(auth),
+        }
+    }
+
+    fn scheme(&self) -> String {
+        match self {
+            Self::Login(_) => "sasl".to_owned(),
+            Self::Auth(auth) => auth.scheme.clone(),
+        }
+    }
 }
 
 impl From<io::Error> for Failure {
@@ -196,7 +218,7 @@ impl Down<'_> {
         let left = lease
             .ends()
             .map_or(Duration::ZERO, |ends| ends.since(lease.now()));
-        let mut server = Dialled::connect(self.wire, target.address, limit.min(left))?;
+        let mut server = Dialled::connect(self.wire, target, limit.min(left))?;
         // A server that lags behind what the session has seen refuses.
         let last_zxid_seen = self.wire.state.lock().last_zxid;
         let (response, sent_at) = server.shake_hands(&ticket.request(last_zxid_seen))?;
@@ -232,7 +254,7 @@ impl Down<'_> {
             return Ok(());
         };
         let limit = limit.min(FIRST_DIAL_AT_MOST);
-        let mut server = Dialled::connect(self.wire, target.address, limit)?;
+        let mut server = Dialled::connect(self.wire, target, limit)?;
         // Any server will do, however far it lags.
         match server.shake_hands(&ticket.request(0)) {
             Ok((response, _)) if response.timeout_ms <= 0 => self.past = Past::Nothing,
@@ -255,7 +277,7 @@ impl Down<'_> {
 
     /// Makes a new session.
     fn begin(&mut self, target: &Target, limit: Duration) -> Result<Arc<Server>, Failure> {
-        let mut server = Dialled::connect(self.wire, target.address, limit)?;
+        let mut server = Dialled::connect(self.wire, target, limit)?;
         let asked = self.wire.config.session_timeout;
         let request = ConnectRequest {
             // A new session has seen nothing. After the data was restored from a backup, no server
@@ -292,10 +314,12 @@ impl Down<'_> {
             unreachable!("called with a session");
         };
         let epoch = Arc::clone(&ticket.epoch);
-        for auth in &self.wire.config.auth {
+        let config = &self.wire.config;
+        let login = config.login.iter().map(Credentials::Login);
+        for credentials in login.chain(config.auth.iter().map(Credentials::Auth)) {
             server.allow(epoch.lease().timeout() / 6);
-            if !server.present(auth)? {
-                let scheme = auth.scheme.clone();
+            if !credentials.present(&mut server)? {
+                let scheme = credentials.scheme();
                 // Where they were accepted before, this server may be the one that is wrong.
                 if self.connections > 0 {
                     return Err(Failure::Refused(scheme));
@@ -312,7 +336,7 @@ impl Down<'_> {
             farewell::on(self.wire, server, close_by);
             return Err(Failure::Final);
         }
-        let stream = Stream::new(server.into_socket())?;
+        let stream = server.into_stream()?;
         self.connections += 1;
         let connection = self.connections;
         let server = Arc::new(Server::new(stream, Arc::clone(&epoch), connection));

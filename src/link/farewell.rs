@@ -104,9 +104,11 @@ fn close_anywhere(wire: &Wire, ticket: &Ticket, targets: &Targets) -> bool {
             return true;
         };
         let limit = left.min(ONE_SERVER);
-        let gone = Dialled::connect(wire, target.address, limit)
-            .map(Dialled::for_farewell)
-            .and_then(|mut server| match server.shake_hands(&ticket.request(0))? {
+        let gone =
+            Dialled::connect_for_farewell(wire, &target, limit).and_then(|mut server| match server
+                .shake_hands(
+                &ticket.request(0),
+            )? {
                 (response, _) if response.timeout_ms <= 0 => Ok(()),
                 _ => server.close_session(),
             });

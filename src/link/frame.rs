@@ -10,6 +10,8 @@ use std::time::Duration;
 
 pub(super) const OP_PING: i32 = 11;
 pub(super) const OP_AUTH: i32 = 100;
+#[cfg(feature = "sasl")]
+const OP_SASL: i32 = 102;
 pub(super) const OP_CLOSE: i32 = -11;
 
 pub(super) const XID_WATCH: i32 = -1;
@@ -162,6 +164,30 @@ pub(super) fn auth_request(scheme: &str, credentials: &[u8]) -> Vec<u8> {
         put_buffer(frame, scheme.as_bytes());
         put_buffer(frame, credentials);
     })
+}
+
+/// One word of a login.
+#[cfg(feature = "sasl")]
+pub(super) fn sasl_request(xid: i32, token: &[u8]) -> Vec<u8> {
+    framed(|frame| {
+        frame.extend(xid.to_be_bytes());
+        frame.extend(OP_SASL.to_be_bytes());
+        put_buffer(frame, token);
+    })
+}
+
+/// The server's error, and its word.
+#[cfg(feature = "sasl")]
+pub(super) fn sasl_reply(body: &[u8]) -> Option<(i32, Vec<u8>)> {
+    let err = reply_error(body)?;
+    let record = &body[REPLY_HEADER_BYTES..];
+    // Beside an error there may be none.
+    let token = if record.len() < LENGTH_BYTES {
+        &[]
+    } else {
+        buffer(record)?
+    };
+    Some((err, token.to_vec()))
 }
 
 /// A reply without a body.

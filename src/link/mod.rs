@@ -44,7 +44,8 @@
 //! # Locks
 //!
 //! In this order: the right to write to a server, then the state of the wire. Only the second is
-//! ever waited for, and only a flush takes the first: it looks again after letting go of it. No event and no answer is told under either, nothing is logged, and nothing
+//! ever waited for, and only a flush takes the first: it looks again after letting go of it. Under
+//! the second, bytes may be sealed, for which TLS has a lock of its own. No event and no answer is told under either, nothing is logged, and nothing
 //! that blocks is called, but for the writes to the crate: it always reads.
 //!
 //! What is in flight is added to under the state's lock by whoever asks, and taken off under it by
@@ -65,11 +66,21 @@ mod lease;
 mod probes;
 mod probing;
 mod replies;
+#[cfg(feature = "sasl")]
+mod sasl;
+#[cfg(not(feature = "sasl"))]
+#[path = "no_sasl.rs"]
+mod sasl;
 mod stream;
 mod targets;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
 mod ticket;
+#[cfg(feature = "tls")]
+mod tls;
+#[cfg(not(feature = "tls"))]
+#[path = "no_tls.rs"]
+mod tls;
 mod upstream;
 pub(crate) mod voice;
 mod wire;
@@ -84,6 +95,11 @@ pub(crate) use self::clock::Clock;
 pub(crate) use self::gate::Gate;
 pub(crate) use self::hosts::{ConnectString, HostPort};
 pub(crate) use self::lease::{Epoch, NodeStands, SeekProof};
+pub(crate) use self::sasl::Login;
+#[cfg(not(feature = "tls"))]
+pub(crate) use self::tls::Tls;
+#[cfg(feature = "tls")]
+pub use self::tls::Tls;
 use self::wire::Wire;
 
 /// Where and how to connect.
@@ -94,6 +110,8 @@ pub(crate) struct LinkConfig {
     pub(crate) chroot: String,
     /// To ask for; the server may grant another.
     pub(crate) session_timeout: Duration,
+    /// An account, logged in to first on every connection.
+    pub(crate) login: Option<Login>,
     pub(crate) auth: Vec<AuthInfo>,
     pub(crate) backoff: Backoff,
     /// The servers' `tickTime`, if it is known.
@@ -102,6 +120,8 @@ pub(crate) struct LinkConfig {
     pub(crate) probe_by_sync: bool,
     /// Under the lease.
     pub(crate) clock: Clock,
+    /// Every connection is made so, or none is.
+    pub(crate) tls: Option<Tls>,
 }
 
 /// Pauses between rounds of dialling.

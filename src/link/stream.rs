@@ -11,9 +11,13 @@ use std::time::Duration;
 #[cfg(unix)]
 use std::os::unix::net::UnixStream;
 
+use super::tls::Channel;
+
 /// A connection to a server that has passed its handshake.
 pub(super) struct Stream {
     socket: TcpStream,
+    /// What passes it is sealed, if there is one.
+    channel: Option<Channel>,
     /// Ends a [`wait`](Self::wait): what is written to the first is read from the second.
     #[cfg(unix)]
     rouse: (UnixStream, UnixStream),
@@ -28,16 +32,20 @@ pub(super) struct Ready {
 
 impl Stream {
     #[cfg(unix)]
-    pub(super) fn new(socket: TcpStream) -> io::Result<Self> {
+    pub(super) fn new(socket: TcpStream, channel: Option<Channel>) -> io::Result<Self> {
         let rouse = UnixStream::pair()?;
         rouse.0.set_nonblocking(true)?;
         rouse.1.set_nonblocking(true)?;
-        Ok(Self { socket, rouse })
+        Ok(Self {
+            socket,
+            channel,
+            rouse,
+        })
     }
 
     #[cfg(not(unix))]
-    pub(super) fn new(socket: TcpStream) -> io::Result<Self> {
-        Ok(Self { socket })
+    pub(super) fn new(socket: TcpStream, channel: Option<Channel>) -> io::Result<Self> {
+        Ok(Self { socket, channel })
     }
 
     /// How long a wait lasts at the most where it cannot be told (other systems than Unix), and a
@@ -49,9 +57,15 @@ impl Stream {
 
     /// Appends `frames` in the form in which they go over the wire. Called in the order in which
     /// they are to go.
-    #[expect(clippy::unused_self, reason = "a stream that encrypts has a state")]
     pub(super) fn encode(&self, frames: &[u8], outgoing: &mut Vec<u8>) {
-        outgoing.extend_from_slice(frames);
+        match &self.channel {
+            None => outgoing.extend_from_slice(frames),
+            Some(channel) => {
+                if channel.seal(frames, outgoing).is_err() {
+                    self.cut();
+                }
+            }
+        }
     }
 
     /// Sends as much of what was encoded as the socket takes now. `WouldBlock`: nothing.
@@ -78,6 +92,9 @@ impl Stream {
     #[cfg(unix)]
     pub(super) fn wait(&self, limit: Duration, to_write: bool) -> io::Result<Ready> {
         use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        // A record that was opened may hold more than was read, and the socket knows nothing of it.
+        let opened = self.has_opened();
+        let limit = if opened { Duration::ZERO } else { limit };
         let interest = if to_write {
             PollFlags::IN | PollFlags::OUT
         } else {
@@ -95,7 +112,7 @@ impl Stream {
         }
         Ok(Ready {
             // An error or the end is found by reading.
-            readable: !socket.difference(PollFlags::OUT).is_empty(),
+            readable: opened || !socket.difference(PollFlags::OUT).is_empty(),
             writable: socket.contains(PollFlags::OUT),
         })
     }
@@ -107,6 +124,11 @@ impl Stream {
             readable: true,
             writable: false,
         })
+    }
+
+    #[cfg(unix)]
+    fn has_opened(&self) -> bool {
+        self.channel.as_ref().is_some_and(Channel::has_clear)
     }
 
     /// Ends the wait that is under way, or the next.
@@ -129,6 +151,9 @@ impl Stream {
 /// What came, in the clear. Does not block after a [`wait`](Stream::wait) that told of it.
 impl Read for &Stream {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        (&self.socket).read(bytes)
+        match &self.channel {
+            None => (&self.socket).read(bytes),
+            Some(channel) => channel.read(&self.socket, bytes),
+        }
     }
 }

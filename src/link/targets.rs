@@ -18,6 +18,8 @@ const SLICE: Duration = Duration::from_millis(100);
 pub(super) struct Target {
     /// As the connect string has it.
     pub(super) host: String,
+    /// The same without the port.
+    pub(super) name: String,
     pub(super) address: SocketAddr,
 }
 
@@ -114,6 +116,7 @@ impl Targets {
             for address in lookup.known.iter().filter(|address| seen.insert(**address)) {
                 targets.push(Target {
                     host: lookup.host.to_string(),
+                    name: lookup.host.host.clone(),
                     address: *address,
                 });
             }

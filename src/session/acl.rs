@@ -50,15 +50,18 @@ impl Acl {
         Self::entry("world", "anyone", Permissions::ALL)
     }
 
-    /// Only those with the credentials of this client (see
-    /// [`ClientBuilder::auth`](crate::ClientBuilder::auth)) may do anything.
+    /// Only those with the credentials of this client may do anything: those of
+    /// [`ClientBuilder::auth`](crate::ClientBuilder::auth), its account of SASL, and the subject of
+    /// its TLS certificate.
     #[must_use]
     pub fn creator_all() -> Self {
         Self::entry("auth", "", Permissions::ALL)
     }
 
     /// A list of one entry; add more with [`and`](Self::and). `id` is what the scheme takes: for
-    /// `digest` it is `user:base64(sha1(user:password))`, for `ip` an address or network.
+    /// `digest` it is `user:base64(sha1(user:password))`, for `ip` an address or network, for `x509`
+    /// the subject of a client's certificate as Java writes it (`CN=batch,O=Acme`), for `sasl` the
+    /// name of an account.
     #[must_use]
     pub fn entry(
         scheme: impl Into<String>,

@@ -26,9 +26,13 @@ mod positions;
 mod processes;
 mod revocation;
 mod rw_lock;
+#[cfg(feature = "sasl")]
+mod sasl;
 mod semaphore;
 mod sessions;
 mod simple_mutex;
 mod tenures;
 mod testbed;
 mod three_languages;
+#[cfg(feature = "tls")]
+mod tls;

@@ -13,6 +13,8 @@ const DEBIAN_JARS: &str = "/usr/share/java";
 pub(crate) struct Installation {
     pub(crate) java: PathBuf,
     pub(crate) class_path: OsString,
+    /// What a server that speaks TLS needs besides.
+    pub(crate) netty: OsString,
 }
 
 impl Installation {
@@ -42,6 +44,7 @@ impl Installation {
         Installation {
             java: java(),
             class_path,
+            netty: debian_netty(),
         }
     }
 }
@@ -76,6 +79,19 @@ fn debian_class_path() -> Option<OsString> {
     }
     let joined = env::join_paths([server, jars.join("slf4j-simple.jar")]);
     Some(joined.expect("no colon in these names"))
+}
+
+/// The manifest of Debian's server jar leaves out half of netty. A release brings it in its `lib`.
+fn debian_netty() -> OsString {
+    let jars = Path::new(DEBIAN_JARS);
+    let Ok(entries) = jars.read_dir() else {
+        return OsString::new();
+    };
+    let jars = entries.flatten().map(|entry| entry.path()).filter(|jar| {
+        let name = jar.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("netty-") && name.ends_with(".jar")
+    });
+    env::join_paths(jars).expect("no colon in these names")
 }
 
 fn java() -> PathBuf {

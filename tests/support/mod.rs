@@ -12,6 +12,8 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
+#[cfg(feature = "tls")]
+pub(crate) mod certificates;
 pub(crate) mod curator;
 pub(crate) mod ensemble;
 pub(crate) mod four_letter;

@@ -28,6 +28,8 @@ const RAM_DISK_ROOM: u64 = 512 * 1024 * 1024;
 #[derive(Debug)]
 pub(crate) struct Server {
     port: Port,
+    /// For TLS.
+    secure_port: Option<Port>,
     home: PathBuf,
     guardian: Mutex<Guardian>,
 }
@@ -61,6 +63,7 @@ pub(crate) struct ServerBuilder {
     quick_start: bool,
     settings: Vec<(String, String)>,
     properties: Vec<(String, String)>,
+    secure: bool,
 }
 
 /// A server's number in its ensemble.
@@ -103,7 +106,15 @@ impl Server {
             quick_start: true,
             settings: Vec::new(),
             properties: Vec::new(),
+            secure: false,
         }
+    }
+
+    /// `127.0.0.1:port` of its `secureClientPort`.
+    #[track_caller]
+    pub(crate) fn secure_connect_string(&self) -> String {
+        let port = self.secure_port.as_ref();
+        port.expect("built with secure()").addr().to_string()
     }
 
     /// `127.0.0.1:port`, without a chroot.
@@ -305,6 +316,39 @@ impl ServerBuilder {
         self
     }
 
+    /// Opens a second port, for TLS, with a certificate of `store` and trust in the authority of
+    /// `trust`, both in PEM. `client_auth` is `none`, `want` or `need`; `protocol` is `TLSv1.2` or
+    /// `TLSv1.3`.
+    pub(crate) fn secure(
+        mut self,
+        store: &Path,
+        trust: &Path,
+        client_auth: &str,
+        protocol: &str,
+    ) -> ServerBuilder {
+        self.secure = true;
+        self.setting(
+            "serverCnxnFactory",
+            "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        )
+        .setting("ssl.keyStore.location", &store.to_string_lossy())
+        .setting("ssl.trustStore.location", &trust.to_string_lossy())
+        .setting("ssl.clientAuth", client_auth)
+        .setting("ssl.protocol", protocol)
+        .setting("ssl.enabledProtocols", protocol)
+        // Those of 1.3 are not among the ones that ZooKeeper 3.8 offers by itself.
+        .setting(
+            "ssl.ciphersuites",
+            if protocol == "TLSv1.3" {
+                "TLS_AES_128_GCM_SHA256,TLS_AES_256_GCM_SHA384"
+            } else {
+                "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
+            },
+        )
+        // Whom the server serves is not the host that the client calls itself.
+        .setting("ssl.clientHostnameVerification", "false")
+    }
+
     /// Starts the server and returns when it serves.
     ///
     /// # Panics
@@ -336,17 +380,20 @@ impl ServerBuilder {
             fs::write(data.join("myid"), id.to_string()).expect("the server's folder is ours");
         }
         let configuration = home.join("zoo.cfg");
-        fs::write(&configuration, self.zoo_cfg(&data, &port)).expect("the server's folder is ours");
+        let secure_port = self.secure.then(Port::claim);
+        let zoo_cfg = self.zoo_cfg(&data, &port, secure_port.as_ref());
+        fs::write(&configuration, zoo_cfg).expect("the server's folder is ours");
         fs::write(home.join("logback.xml"), LOGBACK).expect("the server's folder is ours");
         let guardian = Guardian::over(&home, &self.command(&home, &configuration));
         Server {
             port,
+            secure_port,
             home,
             guardian: Mutex::new(guardian),
         }
     }
 
-    fn zoo_cfg(&self, data: &Path, port: &Port) -> String {
+    fn zoo_cfg(&self, data: &Path, port: &Port, secure_port: Option<&Port>) -> String {
         let mut settings = vec![
             ("tickTime".to_owned(), self.tick_ms.to_string()),
             ("dataDir".to_owned(), data.display().to_string()),
@@ -366,6 +413,11 @@ impl ServerBuilder {
         ];
         for (key, timeout_ms) in timeouts {
             settings.extend(timeout_ms.map(|ms| (key.to_owned(), ms.to_string())));
+        }
+        if let Some(port) = secure_port {
+            settings.push(("secureClientPort".to_owned(), port.number().to_string()));
+            let address = "secureClientPortAddress".to_owned();
+            settings.push((address, "127.0.0.1".to_owned()));
         }
         settings.extend(self.settings.iter().cloned());
         settings
@@ -399,9 +451,14 @@ impl ServerBuilder {
         for (key, value) in &self.properties {
             property(key, value);
         }
+        let mut class_path = installation.class_path.clone();
+        if self.secure {
+            class_path.push(":");
+            class_path.push(&installation.netty);
+        }
         command.extend([
             "-cp".into(),
-            installation.class_path.clone(),
+            class_path,
             "org.apache.zookeeper.server.quorum.QuorumPeerMain".into(),
             configuration.into(),
         ]);

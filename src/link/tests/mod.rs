@@ -55,6 +55,8 @@ pub(super) fn config(hosts: Vec<HostPort>) -> LinkConfig {
         tick: None,
         probe_by_sync: false,
         clock: Clock::default(),
+        tls: None,
+        login: None,
     }
 }
 

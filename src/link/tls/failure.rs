@@ -1,0 +1,130 @@
+//! What went wrong, in words that say where to look.
+
+use std::io;
+
+use rustls::{AlertDescription, CertificateError, Error, InvalidMessage};
+
+use super::settings::Tls;
+
+/// What the settings have to do with a failure.
+pub(super) struct Blame {
+    /// Where the certificates of those come from whom we trust.
+    trust: String,
+    /// The file of our own certificate.
+    certificate: Option<String>,
+}
+
+impl Blame {
+    pub(super) fn new(tls: &Tls) -> Self {
+        Self {
+            trust: tls.trust(),
+            certificate: tls.certificate_file(),
+        }
+    }
+
+    /// Why a server may hang up without a word.
+    pub(super) fn hung_up(&self, shaking_hands: bool) -> &'static str {
+        match (shaking_hands, &self.certificate) {
+            (true, _) => {
+                "it closed the connection in the TLS handshake; is this its secureClientPort?"
+            }
+            (false, None) => "it closed the connection; does it want a client certificate?",
+            (false, Some(_)) => {
+                "it closed the connection; does it trust the client certificate, and is it part of \
+                 a working quorum?"
+            }
+        }
+    }
+
+    pub(super) fn explain(&self, error: &Error, shaking_hands: bool) -> io::Error {
+        let why = match error {
+            Error::InvalidCertificate(why) => self.certificate_refused(why),
+            Error::AlertReceived(alert) => self.alerted(*alert),
+            Error::InvalidMessage(
+                InvalidMessage::InvalidContentType
+                | InvalidMessage::UnknownProtocolVersion
+                | InvalidMessage::MessageTooLarge,
+            ) if shaking_hands => {
+                "it does not speak TLS on this port; is this its secureClientPort?".to_owned()
+            }
+            Error::PeerIncompatible(why) => {
+                format!("no version or cipher of TLS in common with it ({why:?})")
+            }
+            other => format!("TLS failed: {other}"),
+        };
+        io::Error::new(io::ErrorKind::InvalidData, why)
+    }
+
+    fn certificate_refused(&self, why: &CertificateError) -> String {
+        const DAY_S: u64 = 24 * 60 * 60;
+        let trust = &self.trust;
+        match why {
+            CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
+                "its certificate is not signed by any CA of {trust}; is that the right CA, and \
+                 does the server send its whole chain?"
+            ),
+            CertificateError::ExpiredContext { time, not_after } => {
+                let days = time.as_secs().saturating_sub(not_after.as_secs()) / DAY_S;
+                format!(
+                    "its certificate, or its CA's, has expired, {days} days ago; renew it, or set \
+                     this machine's clock"
+                )
+            }
+            CertificateError::NotValidYetContext { time, not_before } => {
+                let days = not_before.as_secs().saturating_sub(time.as_secs()) / DAY_S;
+                format!(
+                    "its certificate, or its CA's, is not valid yet, for {days} days; look at this \
+                     machine's clock"
+                )
+            }
+            CertificateError::NotValidForNameContext {
+                expected,
+                presented,
+            } => {
+                let expected = expected.to_str();
+                let names = match &presented[..] {
+                    [] => "no name at all".to_owned(),
+                    names => names.join(", "),
+                };
+                format!(
+                    "its certificate is not for {expected}; it names {names}: connect by such a \
+                     name, or set Tls::server_name"
+                )
+            }
+            other => format!("its certificate cannot be accepted: {other}"),
+        }
+    }
+
+    /// The server says that it is our fault. In TLS 1.3 this may come when all seemed well: the
+    /// client ends its handshake before the server has looked at its certificate.
+    fn alerted(&self, alert: AlertDescription) -> String {
+        use AlertDescription as A;
+        let about_certificate = matches!(
+            alert,
+            A::NoCertificate
+                | A::BadCertificate
+                | A::UnsupportedCertificate
+                | A::CertificateRevoked
+                | A::CertificateExpired
+                | A::CertificateUnknown
+                | A::UnknownCA
+                | A::AccessDenied
+                | A::DecryptError
+                | A::CertificateRequired
+        );
+        match (&self.certificate, about_certificate) {
+            (Some(file), true) => format!(
+                "it refused the client certificate of {file} ({alert:?}); does its trust store hold \
+                 the CA, and is the certificate still valid?"
+            ),
+            (None, true) => format!(
+                "it wants a client certificate ({alert:?}), and was given none; see Tls::identity"
+            ),
+            (None, false) if alert == A::HandshakeFailure => format!(
+                "it refused the TLS handshake ({alert:?}): it wants a client certificate, or has no \
+                 version or cipher of TLS in common with us"
+            ),
+            (_, false) => format!("it ended TLS ({alert:?})"),
+        }
+    }
+}

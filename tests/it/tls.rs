@@ -1,0 +1,221 @@
+//! TLS with real servers: their `secureClientPort`, with and without client certificates.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use zklock::{Acl, Client, ClientBuilder, ConnectionEvent, Permissions, Tls};
+
+use crate::ground::{SOON, T, mutex};
+use crate::support::certificates::{Authority, Certified};
+use crate::support::{Server, wait_until};
+
+const LOOPBACK: &[&str] = &["127.0.0.1", "localhost"];
+
+/// A server that speaks TLS, and those who may talk to it.
+struct Ground {
+    authority: Authority,
+    server: Server,
+}
+
+impl Ground {
+    fn start(client_auth: &str, protocol: &str) -> Ground {
+        let authority = Authority::new("tests");
+        let own = authority.certify("server", LOOPBACK);
+        let server = Server::builder()
+            .secure(&own.store, &authority.file(), client_auth, protocol)
+            .start();
+        Ground { authority, server }
+    }
+
+    fn anonymous(&self) -> Tls {
+        Tls::pem(self.authority.file()).expect("good files")
+    }
+
+    fn known_as(&self, name: &str) -> Tls {
+        identified(self.anonymous(), &self.authority.certify(name, &[]))
+    }
+
+    fn builder(&self, tls: Tls) -> ClientBuilder {
+        Client::builder(&self.server.secure_connect_string())
+            .session_timeout(T)
+            .tls(tls)
+    }
+
+    fn client(&self, tls: Tls) -> Client {
+        self.builder(tls).connect().expect("a server that works")
+    }
+
+    /// What `connect` says when it fails.
+    fn refusal(&self, tls: Tls) -> String {
+        let patience = Duration::from_secs(2);
+        let failed = self.builder(tls).connect_timeout(patience).connect();
+        let error = failed.expect_err("refused");
+        assert!(error.is_connection_loss(), "{error}");
+        error.to_string()
+    }
+}
+
+fn identified(tls: Tls, who: &Certified) -> Tls {
+    tls.identity(&who.certificate, &who.key)
+        .expect("good files")
+}
+
+fn await_event(events: &crossbeam_channel::Receiver<ConnectionEvent>, wanted: &ConnectionEvent) {
+    loop {
+        let event = events.recv_timeout(SOON);
+        if event.expect("the client lives") == *wanted {
+            return;
+        }
+    }
+}
+
+#[track_caller]
+fn assert_says(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "{part:?} is missing in: {text}");
+    }
+}
+
+/// The session lives on, over a handshake of its own for each connection.
+fn keeps_its_session_over_a_restart(protocol: &str) {
+    let ground = Ground::start("none", protocol);
+    let client = ground.client(ground.anonymous());
+    let session = client.session_id();
+    let lock = mutex(&client, "/tls/kept");
+    let guard = lock.lock().expect("free");
+    let events = client.events();
+    ground.server.restart();
+    await_event(&events, &ConnectionEvent::Reconnected);
+    assert_eq!(client.session_id(), session);
+    wait_until("it is held again", SOON, || guard.is_held());
+    guard.unlock().expect("ours");
+    // More than a record holds, both ways.
+    let data = vec![7; 100_000];
+    let lock = zklock::Mutex::builder(&client, "/tls/large").data(data.clone());
+    let lock = lock.build().expect("good");
+    let guard = lock.lock().expect("free");
+    let holder = &lock.participants().expect("connected")[0];
+    assert_eq!(holder.data(), data);
+    drop(guard);
+}
+
+#[test]
+fn keeps_its_session_over_tls_1_2() {
+    keeps_its_session_over_a_restart("TLSv1.2");
+}
+
+#[test]
+fn keeps_its_session_over_tls_1_3() {
+    keeps_its_session_over_a_restart("TLSv1.3");
+}
+
+/// Its subject is who the client is: what one has made is closed to the other.
+#[test]
+fn a_certificate_is_an_identity() {
+    let ground = Ground::start("need", "TLSv1.3");
+    let alice = ground.builder(ground.known_as("alice"));
+    let alice = alice.acl(Acl::creator_all()).connect().expect("known");
+    let bob = ground.client(ground.known_as("bob"));
+    let own = mutex(&alice, "/alice/own");
+    let guard = own.lock().expect("free");
+    let error = mutex(&bob, "/alice/own").try_lock().expect_err("closed");
+    assert!(error.is_no_auth(), "{error}");
+
+    // A list of one's own: both, by their names.
+    let both = Acl::entry("x509", "CN=alice", Permissions::ALL).and(Acl::entry(
+        "x509",
+        "CN=bob",
+        Permissions::ALL,
+    ));
+    let alice_too = ground.builder(ground.known_as("alice")).acl(both);
+    let alice_too = alice_too.connect().expect("known");
+    let shared = mutex(&alice_too, "/shared/by-name");
+    let held = shared.lock().expect("free");
+    assert!(
+        mutex(&bob, "/shared/by-name")
+            .try_lock()
+            .expect("open to bob")
+            .is_none()
+    );
+    let carol = ground.client(ground.known_as("carol"));
+    let error = mutex(&carol, "/shared/by-name")
+        .try_lock()
+        .expect_err("closed");
+    assert!(error.is_no_auth(), "{error}");
+    drop((guard, held));
+}
+
+fn tells_that_a_client_certificate_is_missing_or_unknown(protocol: &str) {
+    let ground = Ground::start("need", protocol);
+    let host = ground.server.secure_connect_string();
+    let text = ground.refusal(ground.anonymous());
+    assert_says(
+        &text,
+        &[&host, "wants a client certificate", "Tls::identity"],
+    );
+
+    let elsewhere = Authority::new("elsewhere");
+    let stranger = elsewhere.certify("stranger", &[]);
+    let text = ground.refusal(identified(ground.anonymous(), &stranger));
+    let file = stranger.certificate.display().to_string();
+    assert_says(&text, &[&host, "refused the client certificate", &file]);
+}
+
+#[test]
+fn tells_that_a_client_certificate_is_missing_or_unknown_in_tls_1_2() {
+    tells_that_a_client_certificate_is_missing_or_unknown("TLSv1.2");
+}
+
+/// Here the client's handshake is over before the server has looked at the certificate: it says so
+/// in place of its first answer.
+#[test]
+fn tells_that_a_client_certificate_is_missing_or_unknown_in_tls_1_3() {
+    tells_that_a_client_certificate_is_missing_or_unknown("TLSv1.3");
+}
+
+#[test]
+fn the_wrong_port_is_told_and_the_next_host_is_tried() {
+    let ground = Ground::start("none", "TLSv1.3");
+    let plain = ground.server.connect_string();
+    let failed = Client::builder(&plain)
+        .tls(ground.anonymous())
+        .connect_timeout(Duration::from_secs(1))
+        .connect();
+    let text = failed.expect_err("no TLS there").to_string();
+    assert_says(&text, &[&plain, "secureClientPort"]);
+
+    let secure = ground.server.secure_connect_string();
+    let failed = Client::builder(&secure)
+        .connect_timeout(Duration::from_secs(1))
+        .connect();
+    let text = failed.expect_err("TLS only").to_string();
+    assert_says(&text, &[&secure]);
+
+    for _ in 0..4 {
+        let both = Client::builder(&format!("{plain},{secure}")).tls(ground.anonymous());
+        both.connect().expect("one of them speaks TLS");
+    }
+}
+
+/// The files are those of the moment of the connection.
+#[test]
+fn rotated_files_are_taken_with_the_next_connection() {
+    let ground = Ground::start("none", "TLSv1.3");
+    let folder = tempfile::tempdir().expect("a folder");
+    let ca = folder.path().join("ca.pem");
+    let replace = |by: &Path| fs::copy(by, &ca).expect("both are ours");
+    replace(&ground.authority.file());
+    let client = ground.client(Tls::pem(&ca).expect("good"));
+    let events = client.events();
+
+    let other = Authority::new("another");
+    replace(&other.file());
+    ground.server.restart();
+    await_event(&events, &ConnectionEvent::Lost);
+    replace(&ground.authority.file());
+    // In a new session.
+    wait_until("it is connected again", SOON, || {
+        client.state() == zklock::ConnectionState::Connected
+    });
+}
