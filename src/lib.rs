@@ -59,6 +59,8 @@ mod wait;
 mod znode;
 
 #[cfg(not(shuttle))]
+pub use client::config::{AuthConfig, ClientConfig, SaslConfig, TlsConfig};
+#[cfg(not(shuttle))]
 pub use client::{Client, ClientBuilder, Node};
 pub use error::{Error, FailedStep, Result, StepRefusal};
 pub use global_queue::WaitStrategy;

@@ -1,5 +1,6 @@
 //! [`Client`] and its builder: one connection and one session, shared by the locks of a process.
 
+pub(crate) mod config;
 pub(crate) mod folders;
 mod look;
 
@@ -81,6 +82,31 @@ impl Client {
     /// See [`ClientBuilder::connect`].
     pub fn connect(servers: &str) -> Result<Self> {
         Self::builder(servers).connect()
+    }
+
+    /// Connects as the environment says, and returns once the session stands.
+    ///
+    /// | variable | what it says |
+    /// |---|---|
+    /// | `ZK_CONNECT` | the servers, `host:port,host:port/chroot`; must be set |
+    /// | `ZK_SESSION_TIMEOUT_MS` | [`ClientBuilder::session_timeout`] |
+    /// | `ZK_CONNECT_TIMEOUT_MS` | [`ClientBuilder::connect_timeout`] |
+    /// | `ZK_AUTH` | credentials, as `digest:user:password` |
+    /// | `ZK_SASL_USER`, `ZK_SASL_PASSWORD` | an account of SASL DIGEST-MD5 (feature `sasl`) |
+    /// | `ZK_ACL` | `open` (the default) or `creator-all` |
+    /// | `ZK_TLS_CA` | TLS with servers whose CA is in this PEM file (feature `tls`) |
+    /// | `ZK_TLS` | `yes`: TLS also without `ZK_TLS_CA`, with the CAs of the system; `no`: none |
+    /// | `ZK_TLS_CERTIFICATE`, `ZK_TLS_KEY` | a client certificate and its key, PEM files |
+    /// | `ZK_TLS_SERVER_NAME` | what the servers' certificates are made out to, if not to their hosts |
+    ///
+    /// An empty variable counts as one that is not set. To change or add to what they say, begin
+    /// with [`ClientConfig::from_env`](crate::ClientConfig::from_env).
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if a variable is missing or makes no sense, or asks for
+    /// what was not compiled in; otherwise as [`ClientBuilder::connect`].
+    pub fn from_env() -> Result<Self> {
+        config::ClientConfig::from_env()?.builder()?.connect()
     }
 
     /// Begins to build a client for `servers`; see [`Client::connect`].

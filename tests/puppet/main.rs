@@ -12,8 +12,8 @@ use std::io::{BufRead, Write};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use zklock::{
-    Client, FencingToken, LockState, MultiLock, Mutex, MutexGuard, RwLock, Semaphore,
-    SemaphoreMutex, SimpleMutex,
+    Client, ClientConfig, FencingToken, LockState, MultiLock, Mutex, MutexGuard, RwLock, Semaphore,
+    SemaphoreMutex, SimpleMutex, TlsConfig,
 };
 
 fn main() {
@@ -22,9 +22,18 @@ fn main() {
     let [_, servers, path, timeout] = arguments.as_slice() else {
         panic!("puppet SERVERS PATH SESSION_TIMEOUT_MS");
     };
-    let timeout = Duration::from_millis(timeout.parse().expect("milliseconds"));
-    let client = Client::builder(servers)
-        .session_timeout(timeout)
+    let config = ClientConfig {
+        servers: servers.clone(),
+        session_timeout_ms: Some(timeout.parse().expect("milliseconds")),
+        tls: std::env::var_os("ZK_TLS_CA").map(|ca| TlsConfig {
+            ca: Some(ca.into()),
+            ..TlsConfig::default()
+        }),
+        ..ClientConfig::default()
+    };
+    let client = config
+        .builder()
+        .expect("good settings")
         .connect()
         .expect("the server of the test");
     let lock = Mutex::new(&client, path).expect("a good path");

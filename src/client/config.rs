@@ -1,0 +1,394 @@
+//! [`ClientConfig`]: how to connect, as plain data.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Client, ClientBuilder};
+use crate::error::{Error, Result};
+use crate::session::acl::Acl;
+
+/// How to connect, as plain data: from the environment, or, with the feature `serde`, from a file of
+/// settings.
+///
+/// What is left out is as in [`Client::builder`]. Names that it does not know are an error in a file,
+/// so that a typing error does not go unnoticed. It is never written out: it may have secrets in it,
+/// which its `Debug` does not show.
+///
+/// ```
+/// # #[cfg(feature = "serde")] {
+/// let config: zklock::ClientConfig = serde_json::from_str(
+///     r#"{
+///         "servers": "zk1:2281,zk2:2281/jobs",
+///         "session_timeout_ms": 20000,
+///         "tls": { "ca": "/etc/zk/ca.pem", "certificate": "/etc/zk/me.pem", "key": "/etc/zk/me.key" },
+///         "creator_all": true
+///     }"#,
+/// )?;
+/// assert_eq!(config.session_timeout_ms, Some(20_000));
+/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize),
+    serde(default, deny_unknown_fields)
+)]
+pub struct ClientConfig {
+    /// ZooKeeper's connect string; see [`Client::connect`].
+    pub servers: String,
+    /// See [`ClientBuilder::session_timeout`].
+    pub session_timeout_ms: Option<u64>,
+    /// See [`ClientBuilder::connect_timeout`].
+    pub connect_timeout_ms: Option<u64>,
+    /// See [`ClientBuilder::auth`].
+    pub auth: Vec<AuthConfig>,
+    /// See `ClientBuilder::sasl_digest_md5`.
+    pub sasl: Option<SaslConfig>,
+    /// See `ClientBuilder::tls`.
+    pub tls: Option<TlsConfig>,
+    /// Whether what is made is open to nobody else; see [`Acl::creator_all`].
+    pub creator_all: bool,
+    /// See [`ClientBuilder::create_chroot`].
+    pub create_chroot: bool,
+}
+
+/// Credentials in a [`ClientConfig`].
+#[derive(Clone, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+pub struct AuthConfig {
+    /// Such as `digest`.
+    pub scheme: String,
+    /// Such as `user:password`.
+    pub credentials: String,
+}
+
+/// An account in a [`ClientConfig`].
+#[derive(Clone, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize),
+    serde(deny_unknown_fields)
+)]
+pub struct SaslConfig {
+    /// Its name.
+    pub user: String,
+    /// Its password.
+    pub password: String,
+}
+
+/// TLS in a [`ClientConfig`]: files in PEM.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(
+    feature = "serde",
+    derive(serde::Deserialize),
+    serde(default, deny_unknown_fields)
+)]
+pub struct TlsConfig {
+    /// Who has signed the servers' certificates. Defaults to those that the system trusts.
+    pub ca: Option<PathBuf>,
+    /// A client certificate; goes with `key`.
+    pub certificate: Option<PathBuf>,
+    /// Its private key.
+    pub key: Option<PathBuf>,
+    /// What the servers' certificates are made out to, if not to their hosts.
+    pub server_name: Option<String>,
+}
+
+impl ClientConfig {
+    /// What the environment says; see [`Client::from_env`].
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if `ZK_CONNECT` is missing or another variable makes no
+    /// sense.
+    pub fn from_env() -> Result<Self> {
+        Self::from_variables(|name| match std::env::var(name) {
+            Ok(value) => Ok(Some(value)),
+            Err(std::env::VarError::NotPresent) => Ok(None),
+            Err(std::env::VarError::NotUnicode(_)) => {
+                Err(Error::invalid(format!("{name} is not text")))
+            }
+        })
+    }
+
+    /// An empty variable counts as none.
+    fn from_variables(variable: impl Fn(&str) -> Result<Option<String>>) -> Result<Self> {
+        let text = |name| Ok::<_, Error>(variable(name)?.filter(|value| !value.is_empty()));
+        let file = |name| Ok::<_, Error>(text(name)?.map(PathBuf::from));
+        let milliseconds = |name| {
+            let wrong = |_| Error::invalid(format!("{name}: a number of milliseconds is wanted"));
+            text(name)?
+                .map(|value| value.parse().map_err(wrong))
+                .transpose()
+        };
+        let Some(servers) = text("ZK_CONNECT")? else {
+            let wanted = "ZK_CONNECT is not set; it names the servers: host:port,host:port/chroot";
+            return Err(Error::invalid(wanted));
+        };
+        let auth = text("ZK_AUTH")?.map(|auth| AuthConfig::parse(&auth));
+        let sasl = match (text("ZK_SASL_USER")?, text("ZK_SASL_PASSWORD")?) {
+            (None, None) => None,
+            (Some(user), Some(password)) => Some(SaslConfig { user, password }),
+            _ => {
+                let wanted = "of ZK_SASL_USER and ZK_SASL_PASSWORD only one is set";
+                return Err(Error::invalid(wanted));
+            }
+        };
+        let tls = TlsConfig {
+            ca: file("ZK_TLS_CA")?,
+            certificate: file("ZK_TLS_CERTIFICATE")?,
+            key: file("ZK_TLS_KEY")?,
+            server_name: text("ZK_TLS_SERVER_NAME")?,
+        };
+        let tls = match text("ZK_TLS")?.as_deref() {
+            Some("1" | "true" | "yes") => Some(tls),
+            Some("0" | "false" | "no") => None,
+            Some(_) => return Err(Error::invalid("ZK_TLS: yes or no is wanted")),
+            // Named files are meant to be used.
+            None => (tls != TlsConfig::default()).then_some(tls),
+        };
+        Ok(Self {
+            servers,
+            session_timeout_ms: milliseconds("ZK_SESSION_TIMEOUT_MS")?,
+            connect_timeout_ms: milliseconds("ZK_CONNECT_TIMEOUT_MS")?,
+            auth: auth.transpose()?.into_iter().collect(),
+            sasl,
+            tls,
+            creator_all: match text("ZK_ACL")?.as_deref() {
+                None | Some("open") => false,
+                Some("creator-all") => true,
+                Some(_) => return Err(Error::invalid("ZK_ACL: open or creator-all is wanted")),
+            },
+            create_chroot: false,
+        })
+    }
+
+    /// A builder with these settings, to which more can be added.
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if a file of TLS cannot be used, or what is asked for was
+    /// not compiled in (the features `tls` and `sasl`).
+    pub fn builder(&self) -> Result<ClientBuilder> {
+        let mut builder = Client::builder(&self.servers).create_chroot(self.create_chroot);
+        if let Some(ms) = self.session_timeout_ms {
+            builder = builder.session_timeout(Duration::from_millis(ms));
+        }
+        if let Some(ms) = self.connect_timeout_ms {
+            builder = builder.connect_timeout(Duration::from_millis(ms));
+        }
+        for auth in &self.auth {
+            builder = builder.auth(&auth.scheme, &*auth.credentials);
+        }
+        if self.creator_all {
+            builder = builder.acl(Acl::creator_all());
+        }
+        if let Some(sasl) = &self.sasl {
+            builder = sasl.add_to(builder)?;
+        }
+        match &self.tls {
+            Some(tls) => tls.add_to(builder),
+            None => Ok(builder),
+        }
+    }
+}
+
+impl AuthConfig {
+    /// `scheme:credentials`.
+    fn parse(text: &str) -> Result<Self> {
+        // Not repeated in the error: it may be a password.
+        let (scheme, credentials) = text.split_once(':').ok_or_else(|| {
+            Error::invalid("ZK_AUTH: write scheme:credentials, as in digest:user:password")
+        })?;
+        Ok(Self {
+            scheme: scheme.to_owned(),
+            credentials: credentials.to_owned(),
+        })
+    }
+}
+
+impl SaslConfig {
+    #[cfg(feature = "sasl")]
+    #[expect(
+        clippy::unnecessary_wraps,
+        reason = "it fails where it is not compiled in"
+    )]
+    fn add_to(&self, builder: ClientBuilder) -> Result<ClientBuilder> {
+        Ok(builder.sasl_digest_md5(&self.user, &self.password))
+    }
+
+    #[cfg(not(feature = "sasl"))]
+    #[expect(clippy::unused_self, reason = "it is used where it is compiled in")]
+    fn add_to(&self, _builder: ClientBuilder) -> Result<ClientBuilder> {
+        let why = "SASL is asked for, and zklock was compiled without its feature `sasl`";
+        Err(Error::invalid(why))
+    }
+}
+
+impl TlsConfig {
+    #[cfg(feature = "tls")]
+    fn add_to(&self, builder: ClientBuilder) -> Result<ClientBuilder> {
+        use crate::link::Tls;
+
+        let mut tls = match &self.ca {
+            Some(ca) => Tls::pem(ca)?,
+            None => Tls::system()?,
+        };
+        tls = match (&self.certificate, &self.key) {
+            (Some(certificate), Some(key)) => tls.identity(certificate, key)?,
+            (None, None) => tls,
+            _ => {
+                let wanted = "TLS: of a client certificate and its key only one is named";
+                return Err(Error::invalid(wanted));
+            }
+        };
+        if let Some(name) = &self.server_name {
+            tls = tls.server_name(name);
+        }
+        Ok(builder.tls(tls))
+    }
+
+    #[cfg(not(feature = "tls"))]
+    #[expect(clippy::unused_self, reason = "it is used where it is compiled in")]
+    fn add_to(&self, _builder: ClientBuilder) -> Result<ClientBuilder> {
+        let why = "TLS is asked for, and zklock was compiled without its feature `tls`";
+        Err(Error::invalid(why))
+    }
+}
+
+impl fmt::Debug for AuthConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AuthConfig")
+            .field("scheme", &self.scheme)
+            .field("credentials", &"(secret)")
+            .finish()
+    }
+}
+
+impl fmt::Debug for SaslConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SaslConfig")
+            .field("user", &self.user)
+            .field("password", &"(secret)")
+            .finish()
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    fn from(variables: &[(&str, &str)]) -> Result<ClientConfig> {
+        ClientConfig::from_variables(|name| {
+            let found = variables.iter().find(|(known, _)| *known == name);
+            Ok(found.map(|(_, value)| (*value).to_owned()))
+        })
+    }
+
+    #[test]
+    fn every_variable_is_heard() {
+        let config = from(&[
+            ("ZK_CONNECT", "a:1,b:2/c"),
+            ("ZK_SESSION_TIMEOUT_MS", "3000"),
+            ("ZK_CONNECT_TIMEOUT_MS", "4000"),
+            ("ZK_AUTH", "digest:user:pass:word"),
+            ("ZK_SASL_USER", "alice"),
+            ("ZK_SASL_PASSWORD", "sesame"),
+            ("ZK_ACL", "creator-all"),
+            ("ZK_TLS_CA", "/ca"),
+            ("ZK_TLS_CERTIFICATE", "/me"),
+            ("ZK_TLS_KEY", "/key"),
+            ("ZK_TLS_SERVER_NAME", "zk"),
+        ]);
+        let config = config.expect("good");
+        let expected = ClientConfig {
+            servers: "a:1,b:2/c".into(),
+            session_timeout_ms: Some(3000),
+            connect_timeout_ms: Some(4000),
+            auth: vec![AuthConfig {
+                scheme: "digest".into(),
+                credentials: "user:pass:word".into(),
+            }],
+            sasl: Some(SaslConfig {
+                user: "alice".into(),
+                password: "sesame".into(),
+            }),
+            tls: Some(TlsConfig {
+                ca: Some("/ca".into()),
+                certificate: Some("/me".into()),
+                key: Some("/key".into()),
+                server_name: Some("zk".into()),
+            }),
+            creator_all: true,
+            create_chroot: false,
+        };
+        assert_eq!(config, expected);
+        let shown = format!("{config:?}");
+        assert!(
+            !shown.contains("sesame") && !shown.contains("word\""),
+            "{shown}"
+        );
+    }
+
+    #[test]
+    fn tls_is_asked_for_by_a_file_or_in_so_many_words() {
+        let servers = ("ZK_CONNECT", "a");
+        assert_eq!(from(&[servers]).expect("good").tls, None);
+        assert_eq!(from(&[servers, ("ZK_TLS_CA", "")]).expect("good").tls, None);
+        let system = from(&[servers, ("ZK_TLS", "yes")]).expect("good");
+        assert_eq!(system.tls, Some(TlsConfig::default()));
+        let off = from(&[servers, ("ZK_TLS", "no"), ("ZK_TLS_CA", "/ca")]);
+        assert_eq!(off.expect("good").tls, None);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_told_without_secrets() {
+        for (variables, part) in [
+            (vec![], "ZK_CONNECT"),
+            (
+                vec![("ZK_SESSION_TIMEOUT_MS", "10s")],
+                "ZK_SESSION_TIMEOUT_MS",
+            ),
+            (
+                vec![("ZK_CONNECT_TIMEOUT_MS", "-1")],
+                "ZK_CONNECT_TIMEOUT_MS",
+            ),
+            (vec![("ZK_AUTH", "sesame")], "ZK_AUTH"),
+            (vec![("ZK_SASL_PASSWORD", "sesame")], "ZK_SASL_USER"),
+            (vec![("ZK_ACL", "sesame")], "ZK_ACL"),
+            (vec![("ZK_TLS", "sesame")], "ZK_TLS"),
+        ] {
+            let mut all = variables.clone();
+            if part != "ZK_CONNECT" {
+                all.push(("ZK_CONNECT", "a"));
+            }
+            let error = from(&all).expect_err(part);
+            assert!(error.is_invalid(), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(part) && !text.contains("sesame"), "{text}");
+        }
+    }
+
+    #[cfg(not(all(feature = "tls", feature = "sasl")))]
+    #[test]
+    fn what_is_not_compiled_in_is_refused() {
+        let config = ClientConfig {
+            servers: "a".into(),
+            sasl: Some(SaslConfig::default()),
+            tls: Some(TlsConfig::default()),
+            ..ClientConfig::default()
+        };
+        let error = config
+            .builder()
+            .map(drop)
+            .expect_err("one of them is missing");
+        assert!(
+            error.is_invalid() && error.to_string().contains("feature"),
+            "{error}"
+        );
+    }
+}
