@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::folder::Folder;
+use crate::error::Error;
 use crate::link::Epoch;
 use crate::session::backend::{Created, Refusal};
 use crate::session::{CallError, Contact, Orphan, Proof, Step, Watch, found};
@@ -224,6 +225,7 @@ impl Place {
             )?;
             match self.note_created(contact, names, entered.created) {
                 Ok(()) => {
+                    self.refuse_unreadable()?;
                     (claim.entered)(split(&self.nodes()[0].path).1);
                     let children = found(entered.listed)?;
                     return Ok(self.listed(children, made_folder));
@@ -240,6 +242,23 @@ impl Place {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Some servers count on where ZooKeeper's numbers end. What has such a number cannot be put in
+    /// order with the others: it would be taken for gone, and made again, for ever.
+    fn refuse_unreadable(&mut self) -> Step<()> {
+        let grammar = self.folder.grammar();
+        let paths = self.nodes().iter().map(|node| &node.path);
+        let mut unreadable = paths.filter(|path| grammar.parse(split(path).1).is_none());
+        let Some(path) = unreadable.next() else {
+            return Ok(());
+        };
+        let error = Error::refused(format!(
+            "{path}: the server gave it a number that ZooKeeper has not, which end at 2147483647; \
+             numbers begin anew when the folder is removed"
+        ));
+        self.withdraw();
+        Err(CallError::Left(error))
     }
 
     fn listed(&mut self, children: Option<Vec<String>>, made_folder: bool) -> Listed {

@@ -12,6 +12,7 @@ mod guards;
 mod history;
 mod home_grown;
 mod kazoo;
+mod keeper;
 mod leaks;
 mod lock_registry;
 mod looking_around;

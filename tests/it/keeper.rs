@@ -1,0 +1,156 @@
+//! Servers that are not quite ZooKeeper's: ClickHouse Keeper, and releases that lack a request.
+//!
+//! They hang up on what they do not know, raise the session timeout to 10 s, and count sequence
+//! numbers in 64 bits. (What they do at a resume, and a handshake of version 42, is told beside the
+//! link, in `src/link/tests/sessions.rs`.)
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use zklock::{Client, ConnectionEvent};
+
+use crate::ground::{SOON, T, mutex, wait_for_children};
+use crate::support::proxy::Matcher;
+use crate::support::{Action, Proxy, Server, opcode};
+
+const CREATE_2: i32 = 15;
+/// Of the handshake it grants.
+const LEAST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A server that knows as much as it takes to queue alone, and gives every sequential node the same
+/// number.
+fn keeper(number: &'static str) -> String {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("bound");
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            thread::spawn(move || serve(stream, number));
+        }
+    });
+    address.to_string()
+}
+
+/// Until the client hangs up.
+fn serve(mut stream: TcpStream, number: &str) {
+    let mut node = String::new();
+    let Some(_hello) = receive(&mut stream) else {
+        return;
+    };
+    let timeout_ms = i32::try_from(LEAST_TIMEOUT.as_millis()).expect("small");
+    let mut hello = [0_i32.to_be_bytes(), timeout_ms.to_be_bytes()].concat();
+    hello.extend(7_i64.to_be_bytes());
+    hello.extend(text(&[1; 16]));
+    hello.push(0);
+    send(&mut stream, &hello);
+    while let Some(request) = receive(&mut stream) {
+        let (xid, opcode) = (int(&request, 0), int(&request, 4));
+        let mut record = Vec::new();
+        match opcode {
+            opcode::CREATE | CREATE_2 => {
+                let length = usize::try_from(int(&request, 8)).expect("a path");
+                let path = std::str::from_utf8(&request[12..12 + length]).expect("a path");
+                let flags = int(&request, request.len() - 4);
+                let sequential = flags & 2 != 0;
+                let path = if sequential {
+                    format!("{path}{number}")
+                } else {
+                    path.to_owned()
+                };
+                record.extend(text(path.as_bytes()));
+                if opcode == CREATE_2 {
+                    record.extend([0; 68]);
+                }
+                node = path;
+            }
+            opcode::GET_CHILDREN => {
+                record.extend(1_i32.to_be_bytes());
+                let name = node.rsplit('/').next().expect("a name");
+                record.extend(text(name.as_bytes()));
+            }
+            _ => {}
+        }
+        let mut reply = xid.to_be_bytes().to_vec();
+        reply.extend(1_i64.to_be_bytes());
+        reply.extend(0_i32.to_be_bytes());
+        reply.extend(record);
+        send(&mut stream, &reply);
+    }
+}
+
+fn receive(stream: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut length = [0; 4];
+    stream.read_exact(&mut length).ok()?;
+    let length = usize::try_from(i32::from_be_bytes(length)).ok()?;
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).ok()?;
+    Some(body)
+}
+
+fn send(stream: &mut TcpStream, body: &[u8]) {
+    // The client may have gone.
+    let _ = stream.write_all(&text(body));
+}
+
+/// A length, and as many bytes.
+fn text(bytes: &[u8]) -> Vec<u8> {
+    let length = i32::try_from(bytes.len()).expect("small");
+    [&length.to_be_bytes(), bytes].concat()
+}
+
+fn int(bytes: &[u8], at: usize) -> i32 {
+    i32::from_be_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+#[test]
+fn a_longer_timeout_than_asked_for_is_the_one_that_counts() {
+    let client = Client::builder(&keeper("0000000007"))
+        .session_timeout(T)
+        .connect()
+        .expect("it serves");
+    assert_eq!(client.session_timeout(), Some(LEAST_TIMEOUT));
+    let lock = mutex(&client, "/keeper/lock");
+    let guard = lock.lock().expect("alone");
+    assert!(guard.path().ends_with("0000000007"));
+    guard.unlock().expect("ours");
+}
+
+/// Its own node was taken for gone, and the lock was asked for again, for ever.
+#[test]
+fn a_sequence_number_beyond_zookeepers_is_refused() {
+    let client = Client::connect(&keeper("2147483648")).expect("it serves");
+    let error = mutex(&client, "/keeper/lock")
+        .try_lock_for(SOON)
+        .map(drop)
+        .expect_err("no order");
+    assert!(!error.is_timeout(), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("2147483648") && text.contains("/keeper/lock"),
+        "{text}"
+    );
+}
+
+/// Taking a watch off breaks the connection, and the watch goes with it: nothing is tried again.
+#[test]
+fn a_server_without_remove_watches_loses_a_connection_for_each() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr());
+    let unknown = proxy.on_request(Matcher::every(opcode::REMOVE_WATCHES), Action::Reset);
+    let holder = crate::ground::client_at(&server.connect_string());
+    let held = mutex(&holder, "/keeper/watched");
+    let guard = held.lock().expect("free");
+    let client = crate::ground::client_at(&proxy.connect_string());
+    let session = client.session_id();
+    let events = client.events();
+    let lock = mutex(&client, "/keeper/watched");
+    let busy = lock.try_lock_for(Duration::from_millis(200));
+    assert!(busy.expect("no error").is_none());
+    while events.recv_timeout(SOON).expect("it lives") != ConnectionEvent::Reconnected {}
+    assert_eq!(client.session_id(), session);
+    wait_for_children(&server, "/keeper/watched", 1);
+    guard.unlock().expect("ours");
+    lock.lock().expect("free").unlock().expect("ours");
+    assert_eq!(unknown.times_sprung(), 1);
+}
