@@ -81,7 +81,9 @@ fn a_barriers_waiter_survives_a_lost_session() {
 #[test]
 fn barriers_leave_no_watches() {
     let server = Server::start();
-    let client = zklock::Client::connect(&server.connect_string()).expect("works");
+    let client = crate::ground::builder(&server.connect_string())
+        .connect()
+        .expect("works");
     let gate = Barrier::new(&client, "/gate").expect("good");
     let double = DoubleBarrier::new(&client, "/double", 2).expect("good");
     for _ in 0..5 {

@@ -1,12 +1,15 @@
 //! What the tests share: a server that nobody harms, clients, and checks of what was left behind.
 
+#[cfg(feature = "tls")]
+mod cover;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use zklock::{Client, Mutex};
+use zklock::{Client, ClientBuilder, Mutex};
 
 use crate::support::{RawSession, Server, wait_until};
 
@@ -25,12 +28,25 @@ pub(crate) fn server() -> &'static Server {
     })
 }
 
+/// A client of these servers; over TLS if `ZKLOCK_TEST_TLS` is set, with what ends TLS before each of
+/// them, so that every fault there is hits a connection that is sealed.
+pub(crate) fn builder(servers: &str) -> ClientBuilder {
+    #[cfg(feature = "tls")]
+    if let Some(cover) = cover::get() {
+        let tls = zklock::Tls::pem(cover.ca()).expect("a good file");
+        return Client::builder(&cover.before(servers)).tls(tls);
+    }
+    Client::builder(servers)
+}
+
 pub(crate) fn client() -> Client {
-    Client::connect(&server().connect_string()).expect("a server that works")
+    builder(&server().connect_string())
+        .connect()
+        .expect("a server that works")
 }
 
 pub(crate) fn client_at(servers: &str) -> Client {
-    Client::builder(servers)
+    builder(servers)
         .session_timeout(T)
         .connect()
         .expect("a server that works")
@@ -66,8 +82,18 @@ pub(crate) struct Puppet {
 
 impl Puppet {
     pub(crate) fn start(servers: &str, path: &str) -> Self {
-        let mut child = Command::new(program())
-            .args([servers, path, &T.as_millis().to_string()])
+        let mut command = Command::new(program());
+        #[cfg(feature = "tls")]
+        if let Some(cover) = cover::get() {
+            command.env("ZK_TLS_CA", cover.ca());
+            command.args([&cover.before(servers), path]);
+        } else {
+            command.args([servers, path]);
+        }
+        #[cfg(not(feature = "tls"))]
+        command.args([servers, path]);
+        let mut child = command
+            .arg(T.as_millis().to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use zklock::{Client, ConnectionEvent, LockState};
+use zklock::{ConnectionEvent, LockState};
 
 use crate::ground::{SOON, T, children, client_at, mutex, server, wait_for_children};
 use crate::support::{Direction, Ensemble, Proxy, Server, opcode, wait_until};
@@ -55,7 +55,7 @@ fn a_reset_under_load_keeps_session_and_lock() {
 fn a_server_that_is_back_in_time_keeps_session_and_lock() {
     let server = Server::start();
     // Long enough for a JVM to start.
-    let client = Client::builder(&server.connect_string())
+    let client = crate::ground::builder(&server.connect_string())
         .session_timeout(Duration::from_secs(10))
         .connect()
         .expect("a server that works");
@@ -206,7 +206,7 @@ fn closing_in_a_black_hole_is_bounded_and_wakes_everybody() {
 #[test]
 fn an_ensemble_keeps_the_session_through_a_failover() {
     let ensemble = Ensemble::start(3);
-    let client = Client::builder(&ensemble.connect_string())
+    let client = crate::ground::builder(&ensemble.connect_string())
         .session_timeout(Duration::from_secs(10))
         .connect()
         .expect("a quorum");

@@ -225,7 +225,7 @@ fn participants_of_another_lock_are_refused() {
 #[test]
 fn long_sections_leave_no_watches() {
     let server = crate::support::Server::start();
-    let client = zklock::Client::builder(&server.connect_string())
+    let client = crate::ground::builder(&server.connect_string())
         .session_timeout(T)
         .connect()
         .expect("works");

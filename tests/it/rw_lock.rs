@@ -417,8 +417,12 @@ fn participants_tell_readers_from_writers() {
 #[test]
 fn readers_leave_no_watches() {
     let server = crate::support::Server::start();
-    let client = zklock::Client::connect(&server.connect_string()).expect("works");
-    let other = zklock::Client::connect(&server.connect_string()).expect("works");
+    let client = crate::ground::builder(&server.connect_string())
+        .connect()
+        .expect("works");
+    let other = crate::ground::builder(&server.connect_string())
+        .connect()
+        .expect("works");
     let (lock, busy) = (rw(&client, "/rw"), rw(&other, "/rw"));
     let writing = busy.write().expect("free");
     for _ in 0..20 {

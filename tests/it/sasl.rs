@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zklock::{Acl, Client, ConnectionEvent, Permissions};
 
-use crate::ground::{SOON, T, mutex};
+use crate::ground::{SOON, mutex};
 use crate::support::Server;
 
 /// One of the passwords has what ends a line elsewhere.
@@ -44,7 +44,6 @@ fn start() -> Ground {
 impl Ground {
     fn client(&self, user: &str, password: &str) -> zklock::Result<Client> {
         Client::builder(&self.server.connect_string())
-            .session_timeout(T)
             .sasl_digest_md5(user, password)
             .acl(Acl::creator_all())
             .connect()

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use zklock::{Acl, Client, ConnectionEvent, LockState, RwLock, SimpleMutex};
+use zklock::{Acl, ConnectionEvent, LockState, RwLock, SimpleMutex};
 
 use crate::ground::{
     Puppet, SOON, T, children, client, client_at, mutex, raw, server, wait_for_children,
@@ -105,7 +105,7 @@ fn an_ended_session_is_replaced() {
 #[test]
 fn credentials_survive_a_restart() {
     let server = Server::start();
-    let client = Client::builder(&server.connect_string())
+    let client = crate::ground::builder(&server.connect_string())
         .session_timeout(Duration::from_secs(10))
         .auth("digest", "batch:secret")
         .acl(Acl::creator_all())
@@ -130,7 +130,7 @@ fn credentials_survive_a_restart() {
 /// `creator-all` without credentials is a mistake that ZooKeeper names badly.
 #[test]
 fn an_impossible_acl_is_told() {
-    let client = Client::builder(&server().connect_string())
+    let client = crate::ground::builder(&server().connect_string())
         .acl(Acl::creator_all())
         .connect()
         .expect("a server that works");

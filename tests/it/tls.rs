@@ -37,9 +37,7 @@ impl Ground {
     }
 
     fn builder(&self, tls: Tls) -> ClientBuilder {
-        Client::builder(&self.server.secure_connect_string())
-            .session_timeout(T)
-            .tls(tls)
+        Client::builder(&self.server.secure_connect_string()).tls(tls)
     }
 
     fn client(&self, tls: Tls) -> Client {
@@ -206,7 +204,8 @@ fn rotated_files_are_taken_with_the_next_connection() {
     let ca = folder.path().join("ca.pem");
     let replace = |by: &Path| fs::copy(by, &ca).expect("both are ours");
     replace(&ground.authority.file());
-    let client = ground.client(Tls::pem(&ca).expect("good"));
+    let client = ground.builder(Tls::pem(&ca).expect("good"));
+    let client = client.session_timeout(T).connect().expect("it works");
     let events = client.events();
 
     let other = Authority::new("another");

@@ -27,6 +27,8 @@ pub(crate) mod proxy;
 pub(crate) mod quorum_links;
 pub(crate) mod raw;
 pub(crate) mod server;
+#[cfg(feature = "tls")]
+pub(crate) mod terminator;
 
 pub(crate) use curator::Curator;
 pub(crate) use ensemble::Ensemble;

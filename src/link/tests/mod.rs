@@ -11,6 +11,8 @@ mod probes;
 mod relaying;
 mod sessions;
 mod through_the_crate;
+#[cfg(feature = "tls")]
+mod tls;
 mod voice;
 
 use std::io::{ErrorKind, Read, Write};
@@ -81,6 +83,7 @@ struct Setup {
     auth: Vec<AuthInfo>,
     backoff: Backoff,
     by_sync: bool,
+    tls: Option<super::Tls>,
 }
 
 impl Default for Setup {
@@ -89,6 +92,7 @@ impl Default for Setup {
             session_timeout: timeout,
             auth,
             backoff,
+            tls,
             ..
         } = config(Vec::new());
         Self {
@@ -96,6 +100,7 @@ impl Default for Setup {
             auth,
             backoff,
             by_sync: false,
+            tls,
         }
     }
 }
@@ -112,6 +117,7 @@ impl Setup {
             auth: self.auth,
             backoff: self.backoff,
             probe_by_sync: self.by_sync,
+            tls: self.tls,
             ..config(Vec::new())
         };
         let (sender, events) = unbounded();
