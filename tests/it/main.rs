@@ -3,6 +3,14 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+#[cfg(feature = "tls")]
+#[path = "../support/certificates.rs"]
+#[allow(dead_code, reason = "the tests of the link use all of it")]
+mod certificates;
+#[cfg(feature = "tls")]
+#[path = "../support/terminator.rs"]
+mod terminator;
+
 mod barriers;
 mod connecting;
 mod curator;

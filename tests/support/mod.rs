@@ -12,8 +12,6 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-#[cfg(feature = "tls")]
-pub(crate) mod certificates;
 pub(crate) mod curator;
 pub(crate) mod ensemble;
 pub(crate) mod four_letter;
@@ -27,8 +25,6 @@ pub(crate) mod proxy;
 pub(crate) mod quorum_links;
 pub(crate) mod raw;
 pub(crate) mod server;
-#[cfg(feature = "tls")]
-pub(crate) mod terminator;
 
 pub(crate) use curator::Curator;
 pub(crate) use ensemble::Ensemble;

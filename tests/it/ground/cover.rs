@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::support::certificates::{Authority, Certified};
-use crate::support::terminator::Terminator;
+use crate::certificates::{Authority, Certified};
+use crate::terminator::Terminator;
 
 /// Set to anything, it asks for TLS.
 const SWITCH: &str = "ZKLOCK_TEST_TLS";
