@@ -218,3 +218,30 @@ fn rotated_files_are_taken_with_the_next_connection() {
         client.state() == zklock::ConnectionState::Connected
     });
 }
+
+/// The time of an idle cycle by TLS, beside that of one without on the same server, in turns.
+/// `cargo test --release --all-features --test it -- --ignored tls::what_it_costs --nocapture`
+#[test]
+#[ignore = "it measures, and proves nothing"]
+fn what_it_costs() {
+    const ROUNDS: usize = 300;
+    let ground = Ground::start("none", "TLSv1.3");
+    let plain = Client::connect(&ground.server.connect_string()).expect("it serves");
+    let sealed = ground.client(ground.anonymous());
+    let locks = [mutex(&plain, "/cost/plain"), mutex(&sealed, "/cost/sealed")];
+    let mut times = [Vec::new(), Vec::new()];
+    for _ in 0..ROUNDS {
+        for (lock, times) in locks.iter().zip(&mut times) {
+            let begun = std::time::Instant::now();
+            lock.lock().expect("free").unlock().expect("ours");
+            times.push(begun.elapsed());
+        }
+    }
+    let [plain, sealed] = times.map(|mut times| {
+        times.drain(..ROUNDS / 3);
+        times.sort();
+        times[times.len() / 2]
+    });
+    let ratio = sealed.as_secs_f64() / plain.as_secs_f64();
+    println!("plain {plain:?}, TLS {sealed:?}: {ratio:.2} x");
+}
