@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! cargo run --release --example load -- --processes 4 --threads 8 --max-handoffs 64
-//! cargo run --release --example load -- compare     # the README's tables
+//! cargo run --release --example load -- compare     # the tables of docs/performance.md
 //! cargo run --release --example load -- plot        # docs/throughput.svg from compare's results
 //! ```
 //!

@@ -1,4 +1,4 @@
-//! The comparisons of the README, as Markdown.
+//! The comparisons of docs/performance.md, as Markdown.
 
 use std::fs;
 use std::path::PathBuf;
