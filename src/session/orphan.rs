@@ -1,5 +1,6 @@
 //! One thing to remove, and by what it is known to be ours.
 
+use std::fmt;
 use std::sync::Arc;
 
 use crate::znode::path;
@@ -23,6 +24,16 @@ impl Orphan {
         Self::Created {
             folder: folder.to_owned(),
             prefix: prefix.to_owned(),
+        }
+    }
+}
+
+/// For the log: where it is, and never what it holds.
+impl fmt::Display for Orphan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node { path } | Self::Plain { path, .. } => f.write_str(path),
+            Self::Created { folder, prefix } => write!(f, "{folder}/{prefix}.."),
         }
     }
 }

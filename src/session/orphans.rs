@@ -77,7 +77,7 @@ impl Session {
             match self.remove(&orphan, &epoch) {
                 Ok(()) => {}
                 Err(CallError::Refused(error)) => log::warn!(
-                    "{}: cannot remove {orphan:?}: {error}; it stays until the session ends",
+                    "{}: cannot remove {orphan}: {error}; it stays until the session ends",
                     self.target()
                 ),
                 Err(CallError::NotSent(_) | CallError::Unknown | CallError::Left(_)) => {
