@@ -42,8 +42,8 @@ const CLOSE_BOUND: Duration = Duration::from_secs(2);
 ///
 /// # Threads
 /// Six for each client (`zklock-up`, `zklock-down`, `zklock-monitor` and three of the `zookeeper`
-/// crate), and up to four `zklock-worker`s once calls with deadlines, clean-up or locks that are held
-/// for long need them.
+/// crate), and up to four `zklock-worker`s when there is clean-up to do, after a reconnect, or once
+/// a lock has been held for 100 ms.
 ///
 /// # Fork
 /// A client does not work in a forked child: everything returns an error whose

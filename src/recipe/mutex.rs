@@ -106,7 +106,7 @@ impl Mutex {
     /// for up to 200 ms, in which an idle lock is given up.
     ///
     /// It waits for ZooKeeper's answers, but for nobody else: on a connection that went silent,
-    /// for 2/3 of the session timeout at the most.
+    /// for about a sixth of the session timeout at most.
     ///
     /// # Errors
     /// As [`lock`](Self::lock); [`is_connection_loss`](Error::is_connection_loss) at once when
@@ -373,10 +373,11 @@ impl MutexBuilder<'_> {
 ///
 /// It belongs to its thread and cannot be sent to another, as with Java's `ReentrantLock`.
 ///
-/// Dropping never panics, and blocks for 2/3 of the session timeout at the most. If ZooKeeper does
-/// not confirm the release, the node is removed in the background as soon as there is a connection
-/// again, unless the session has ended by then; that is logged. [`unlock`](Self::unlock) says so.
-/// Guards of one thread may be dropped in any order: the last one releases.
+/// Dropping never panics, and blocks for about a sixth of the session timeout at most. If
+/// ZooKeeper does not confirm the release, the node is removed in the background as soon as
+/// there is a connection again, unless the session has ended by then; that is logged.
+/// [`unlock`](Self::unlock) says so. Guards of one thread may be dropped in any order: the last
+/// one releases.
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct MutexGuard(Hold<LocalQueue>);
 

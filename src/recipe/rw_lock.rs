@@ -440,8 +440,8 @@ impl RwLockBuilder<'_> {
 ///
 /// It has no fencing token, as other readers hold as well; see [`Permit`](crate::Permit).
 ///
-/// It belongs to its thread. Dropping never panics, and blocks for 2/3 of the session timeout at
-/// the most; see [`MutexGuard`](crate::MutexGuard).
+/// It belongs to its thread. Dropping never panics, and blocks for about a sixth of the session
+/// timeout at most; see [`MutexGuard`](crate::MutexGuard).
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct RwReadGuard(Hold<SharedQueue>);
 
@@ -456,8 +456,8 @@ guard_traits!(RwReadGuard, "RwReadGuard");
 
 /// Writes under a [`RwLock`]; dropping it gives the write lock back.
 ///
-/// It belongs to its thread. Dropping never panics, and blocks for 2/3 of the session timeout at
-/// the most; see [`MutexGuard`](crate::MutexGuard).
+/// It belongs to its thread. Dropping never panics, and blocks for about a sixth of the session
+/// timeout at most; see [`MutexGuard`](crate::MutexGuard).
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct RwWriteGuard(Hold<LocalQueue>, RwLock);
 

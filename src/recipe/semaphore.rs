@@ -386,9 +386,9 @@ impl SemaphoreBuilder<'_> {
 /// # }
 /// ```
 ///
-/// It can be sent to another thread, and dropped there. Dropping never panics, and blocks for 2/3
-/// of the session timeout at the most for each permit; what ZooKeeper does not confirm is removed
-/// in the background.
+/// It can be sent to another thread, and dropped there. Dropping never panics, and blocks for
+/// about a sixth of the session timeout at most; what ZooKeeper does not confirm is removed in
+/// the background.
 #[must_use = "the permit is given back as soon as it is dropped"]
 pub struct Permit(Lease);
 

@@ -190,8 +190,8 @@ impl SemaphoreMutexBuilder<'_> {
 
 /// Holds a [`SemaphoreMutex`]; dropping it, in whatever thread, gives the lock back.
 ///
-/// Dropping never panics, and blocks for 2/3 of the session timeout at the most; what ZooKeeper
-/// does not confirm is removed in the background.
+/// Dropping never panics, and blocks for about a sixth of the session timeout at most; what
+/// ZooKeeper does not confirm is removed in the background.
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct SemaphoreMutexGuard(Lease);
 

@@ -239,8 +239,8 @@ impl SimpleMutexBuilder<'_> {
 
 /// Holds a [`SimpleMutex`]; dropping it gives the lock back.
 ///
-/// It belongs to its thread. Dropping never panics, and blocks for 2/3 of the session timeout at
-/// the most; see [`MutexGuard`](crate::MutexGuard).
+/// It belongs to its thread. Dropping never panics, and blocks for about a sixth of the session
+/// timeout at most; see [`MutexGuard`](crate::MutexGuard).
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct SimpleMutexGuard(Hold<LocalQueue>);
 

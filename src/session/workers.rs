@@ -1,9 +1,6 @@
-//! A few threads for calls that may outlast the caller who wants them.
-//!
-//! A call of the `zookeeper` crate cannot be left before it is answered, and on a silent
-//! connection that takes until the link cuts it. A caller whose own deadline is nearer has the
-//! call made here, and leaves. There are [`LIMIT`] threads at most; when all are stuck, further
-//! calls stay in the queue, unsent, and their callers leave all the same.
+//! A few threads for what nobody waits for: orphans to remove, tenures to look at after a reconnect,
+//! idle tenures to end. There are [`LIMIT`] threads at most; when all are stuck on a silent
+//! connection, further jobs stay in the queue until the link has cut it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
