@@ -70,3 +70,21 @@ pub(crate) fn id_of(data: &[u8]) -> Option<&[u8]> {
     let id = &data[at..];
     id.starts_with(ID.as_bytes()).then_some(id)
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_log_line_shows_no_data() {
+        let plain = Orphan::Plain {
+            path: "/locks/a".to_owned(),
+            proof: Proof::Data(Arc::from(*b"secret")),
+        };
+        assert_eq!(plain.to_string(), "/locks/a");
+        assert_eq!(
+            Orphan::created("/locks/_c_1-").to_string(),
+            "/locks/_c_1-.."
+        );
+    }
+}
