@@ -13,33 +13,45 @@
 //! ```
 //!
 //! # What it promises
-//! - A guard is returned only after ZooKeeper has shown our node at the head of the queue.
-//! - A holder is told when its lock is lost with its session, before any other process can have it:
-//!   [`MutexGuard::lost`] is a channel to `select!` on, [`MutexGuard::state`] a look.
-//! - A failed, timed-out, cancelled or panicked acquire leaves nothing behind.
-//! - No call waits longer than its deadline, also when ZooKeeper is silent.
-//! - [`FencingToken`]s rise from holder to holder, for stores that check them.
+//! - **A guard means proof.** A call returns a guard only after ZooKeeper has shown our node at the
+//!   head of the queue, on the connection that is open now.
+//! - **A holder is told.** When a lock is lost with its session, every guard of it says so before
+//!   any other process can have it: [`MutexGuard::lost`] is a channel to `select!` on,
+//!   [`MutexGuard::state`] a look at the clock and at memory, [`MutexGuard::ensure_for`] the
+//!   question whether a step still fits.
+//! - **Nothing is left behind** by an acquire that fails, times out, is cancelled or panics.
+//! - **No call outlasts its deadline**, even when ZooKeeper is silent.
+//! - **[`FencingToken`]s rise** from holder to holder, for stores that compare them.
 //!
 //! # What it does not
-//! Holding a lock is not proof that nobody else acts: a process that is stopped and goes on later
-//! acts before it can look at its lock. Where that would do harm, have the store check
-//! [fencing tokens](FencingToken), or write to ZooKeeper by a [`Transaction`], which is done only while
-//! the lock is ours.
+//! Holding a lock is not proof that nobody else acts. The system can stop a process for longer than
+//! its session lives, and the process then acts before it can look at its lock. Where that would do
+//! harm, have the store check [fencing tokens](FencingToken); or write to ZooKeeper by a
+//! [`Transaction`], which the servers execute only while the lock is ours.
 //!
 //! # Where to start
-//! [`Client`] connects. Then, by what is needed:
+//! [`Client`] connects. Then, by what you need:
 //!
-//! - one at a time: [`Mutex`]; if another thread ends what one began, [`SemaphoreMutex`]; with peers
-//!   that create one plain node, [`SimpleMutex`]
-//! - many readers or one writer: [`RwLock`]
-//! - at most so many: [`Semaphore`]
-//! - several locks at once: [`MultiLock`]
-//! - a lock for each of many things: [`LockRegistry`]
-//! - waiting for a gate to open: [`Barrier`]; beginning and ending together: [`DoubleBarrier`]
+//! | you need | take |
+//! |---|---|
+//! | one at a time | [`Mutex`] |
+//! | one at a time, and another thread ends what one began | [`SemaphoreMutex`] |
+//! | one at a time, with peers that create one plain node | [`SimpleMutex`] |
+//! | many readers or one writer | [`RwLock`] |
+//! | at most N at once | [`Semaphore`]; with a [`SharedCount`] if N changes |
+//! | several locks at once | [`MultiLock`] |
+//! | a lock for each of many things | [`LockRegistry`] |
+//! | to wait for a gate to open | [`Barrier`] |
+//! | to begin together and end together | [`DoubleBarrier`] |
 //!
-//! [`CancelToken`] and [`AcquireOptions`] end waits and report positions;
-//! [`Mutex::participants`] shows who holds and who waits, [`Mutex::revoke`] asks for a lock and
-//! [`Mutex::break_lock`] takes it.
+//! All locks have the same verbs: one that waits, `try_..` that does not, `.._for` and `.._until`
+//! with a deadline, and `.._with`, whose [`AcquireOptions`] also take a [`CancelToken`] and report
+//! positions. Guards own what they need and have no lifetime; a [`HoldView`] lets other threads look
+//! at one. [`Mutex::participants`] shows the holder and the waiters, [`Mutex::revoke`] asks for a
+//! lock, and [`Mutex::break_lock`] takes it.
+//!
+//! The repository has pages on semantics (each event, and what each party sees of it), for those who
+//! come from Curator or kazoo, on the design with its proofs, and on performance, in `docs/`.
 
 #[cfg(not(shuttle))]
 mod client;
@@ -87,6 +99,11 @@ pub use znode::fencing::FencingToken;
 pub use znode::identity::Identity;
 pub use znode::label::LockName;
 pub use znode::names::Dialect;
+
+/// The programs on the pages compile.
+#[cfg(doctest)]
+#[doc = include_str!("../docs/coming-from.md")]
+struct Pages;
 
 /// What can be shared between threads or sent to another is part of each type's promise.
 #[cfg(all(test, not(shuttle)))]
