@@ -358,7 +358,7 @@ impl ClientBuilder {
 
     /// Logs in to an account of the servers by SASL DIGEST-MD5, on every connection before anything
     /// else; who this client is in the scheme `sasl`. The password is never logged, and never sent;
-    /// without [TLS](crate::ClientBuilder::tls) it can be guessed at by whoever listens.
+    /// without TLS it can be guessed at by whoever listens.
     ///
     /// Kerberos (GSSAPI) is not supported.
     #[cfg(feature = "sasl")]
