@@ -44,7 +44,6 @@
 //! | to wait for a gate to open | [`Barrier`] |
 //! | to begin together and end together | [`DoubleBarrier`] |
 //!
-<<<<<<< HEAD
 //! All locks have the same verbs: one that waits, `try_..` that does not, `.._for` and `.._until`
 //! with a deadline, and `.._with`, whose [`AcquireOptions`] also take a [`CancelToken`] and report
 //! positions. Guards own what they need and have no lifetime; a [`HoldView`] lets other threads look
@@ -53,10 +52,6 @@
 //!
 //! The repository has pages on semantics (each event, and what each party sees of it), for those who
 //! come from Curator or kazoo, on the design with its proofs, and on performance, in `docs/`.
-=======
-//! [`CancelToken`] and [`AcquireOptions`] end waits and report positions;
-//! [`Mutex::participants`] shows who holds and who waits, [`Mutex::revoke`] asks for a lock and
-//! [`Mutex::break_lock`] takes it.
 //!
 //! # Features
 //! None is on by default.
@@ -64,7 +59,6 @@
 //! - `tls`: connections over TLS, client certificates included.
 //! - `sasl`: logging in by SASL DIGEST-MD5.
 //! - `serde`: [`ClientConfig`] can be read from files of settings.
->>>>>>> 052ac80 (List the features where the crate begins)
 
 #[cfg(not(shuttle))]
 mod client;

@@ -1,6 +1,7 @@
 //! The command line.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
@@ -52,6 +53,21 @@ pub(crate) struct Connection {
         value_name = "SCHEME:CREDENTIALS"
     )]
     pub(crate) auth: Vec<String>,
+    /// Connect over TLS, to servers whose certificates the system trusts.
+    #[arg(long, global = true)]
+    pub(crate) tls: bool,
+    /// Connect over TLS, to servers whose certificates this CA has signed (PEM).
+    #[arg(long, global = true, env = "ZK_TLS_CA", value_name = "FILE")]
+    pub(crate) tls_ca: Option<PathBuf>,
+    /// The certificate to show to the servers (PEM); goes with --tls-key.
+    #[arg(long, global = true, env = "ZK_TLS_CERTIFICATE", value_name = "FILE")]
+    pub(crate) tls_certificate: Option<PathBuf>,
+    /// The private key of the certificate (PEM).
+    #[arg(long, global = true, env = "ZK_TLS_KEY", value_name = "FILE")]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// What the servers' certificates are made out to, if not to their hosts.
+    #[arg(long, global = true, env = "ZK_TLS_SERVER_NAME", value_name = "NAME")]
+    pub(crate) tls_server_name: Option<String>,
     /// Whose node names the lock has. All who share a lock must agree.
     #[arg(long, global = true, value_enum, default_value_t = Dialect::Curator)]
     pub(crate) dialect: Dialect,
