@@ -78,9 +78,7 @@ mod wait;
 mod znode;
 
 #[cfg(not(shuttle))]
-pub use client::config::{AuthConfig, ClientConfig, SaslConfig, TlsConfig};
-#[cfg(not(shuttle))]
-pub use client::{Client, ClientBuilder, Node};
+pub use client::{AuthConfig, Client, ClientBuilder, ClientConfig, Node, SaslConfig, TlsConfig};
 pub use error::{Error, FailedStep, Result, StepRefusal};
 pub use global_queue::WaitStrategy;
 #[cfg(feature = "tls")]
@@ -106,37 +104,3 @@ pub use znode::fencing::FencingToken;
 pub use znode::identity::Identity;
 pub use znode::label::LockName;
 pub use znode::names::Dialect;
-
-/// The programs on the pages compile.
-#[cfg(doctest)]
-#[doc = include_str!("../docs/coming-from.md")]
-struct Pages;
-
-/// What can be shared between threads or sent to another is part of each type's promise.
-#[cfg(all(test, not(shuttle)))]
-mod tests {
-    use super::*;
-
-    const fn shared<T: Send + Sync>() {}
-    const fn sent<T: Send>() {}
-
-    const _: () = {
-        shared::<Client>();
-        shared::<Mutex>();
-        shared::<SemaphoreMutex>();
-        shared::<RwLock>();
-        shared::<Semaphore>();
-        shared::<SharedCount>();
-        shared::<SimpleMutex>();
-        shared::<MultiLock>();
-        shared::<HoldView>();
-        shared::<Barrier>();
-        shared::<DoubleBarrier>();
-        shared::<LockRegistry>();
-        shared::<CancelToken>();
-        shared::<Error>();
-        sent::<SemaphoreMutexGuard>();
-        sent::<Permit>();
-        sent::<Membership>();
-    };
-}

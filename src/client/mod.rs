@@ -1,9 +1,10 @@
 //! [`Client`] and its builder: one connection and one session, shared by the locks of a process.
 
-pub(crate) mod config;
+mod config;
 pub(crate) mod folders;
 mod look;
 
+pub use self::config::{AuthConfig, ClientConfig, SaslConfig, TlsConfig};
 pub use self::look::Node;
 
 use std::fmt;

@@ -36,3 +36,37 @@ pub use self::shared_count::SharedCount;
 pub use self::simple_mutex::{SimpleMutex, SimpleMutexBuilder, SimpleMutexGuard};
 pub use self::transaction::{Outcome, Transaction};
 pub use self::view::HoldView;
+
+/// The programs on the pages compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/coming-from.md")]
+struct Pages;
+
+/// What can be shared between threads or sent to another is part of each type's promise.
+#[cfg(test)]
+mod tests {
+    use crate::*;
+
+    const fn shared<T: Send + Sync>() {}
+    const fn sent<T: Send>() {}
+
+    const _: () = {
+        shared::<Client>();
+        shared::<Mutex>();
+        shared::<SemaphoreMutex>();
+        shared::<RwLock>();
+        shared::<Semaphore>();
+        shared::<SharedCount>();
+        shared::<SimpleMutex>();
+        shared::<MultiLock>();
+        shared::<HoldView>();
+        shared::<Barrier>();
+        shared::<DoubleBarrier>();
+        shared::<LockRegistry>();
+        shared::<CancelToken>();
+        shared::<Error>();
+        sent::<SemaphoreMutexGuard>();
+        sent::<Permit>();
+        sent::<Membership>();
+    };
+}
