@@ -60,6 +60,7 @@
 //! - `sasl`: logging in by SASL DIGEST-MD5.
 //! - `serde`: [`ClientConfig`] can be read from files of settings.
 
+mod aside;
 #[cfg(not(shuttle))]
 mod client;
 mod error;
@@ -95,6 +96,8 @@ pub use recipe::{
 pub use session::LossReason;
 pub use session::acl::{Acl, Permissions};
 pub use session::connection::{ConnectionEvent, ConnectionState};
+pub use session::observe::Stats;
+pub use session::observe::observer::Observer;
 pub use session::retry::RetryPolicy;
 pub use tenure::LockState;
 pub use wait::bound::AcquireOptions;
@@ -104,3 +107,11 @@ pub use znode::fencing::FencingToken;
 pub use znode::identity::Identity;
 pub use znode::label::LockName;
 pub use znode::names::Dialect;
+
+/// What an [`Observer`] is told.
+pub mod event {
+    pub use crate::session::observe::observer::{
+        Acquired, Label, Lost, Miss, Missed, OrphanCleaned, Queued, Released, Retrying,
+        TenureEnded, Way,
+    };
+}

@@ -15,9 +15,11 @@ use crossbeam_channel::Receiver;
 
 use crate::error::{Error, Result};
 use crate::link::{AuthInfo, Backoff, Clock, ConnectString, LinkConfig, Login, Tls};
+use crate::session::Stats;
 use crate::session::acl::Acl;
 use crate::session::backend::{Refusal, Reply, Request};
 use crate::session::connection::{ConnectionEvent, ConnectionState};
+use crate::session::observe::observer::Observer;
 use crate::session::retry::RetryPolicy;
 use crate::session::zk::{ToSession, ZkBackend};
 use crate::session::{CallError, Session, Waiter, found};
@@ -44,7 +46,8 @@ const CLOSE_BOUND: Duration = Duration::from_secs(2);
 /// # Threads
 /// Six for each client (`zklock-up`, `zklock-down`, `zklock-monitor` and three of the `zookeeper`
 /// crate), and up to four `zklock-worker`s when there is clean-up to do, after a reconnect, or once
-/// a lock has been held for 100 ms.
+/// a lock has been held for 100 ms. With an [`observer`](ClientBuilder::observer) or a logger,
+/// `zklock-aside` runs what those do.
 ///
 /// # Fork
 /// A client does not work in a forked child: everything returns an error whose
@@ -124,6 +127,7 @@ impl Client {
             probe_by_sync: false,
             tls: None,
             login: None,
+            observer: None,
         }
     }
 
@@ -153,6 +157,12 @@ impl Client {
     #[must_use]
     pub fn events(&self) -> Receiver<ConnectionEvent> {
         self.session().subscribe()
+    }
+
+    /// What this client and its locks have done so far, and what stands now.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.session().stats()
     }
 
     /// Removes the folders of locks that nobody uses any more, in the whole tree below `root` (not
@@ -290,6 +300,8 @@ impl fmt::Debug for Client {
         f.debug_struct("Client")
             .field("servers", &self.session().target())
             .field("state", &self.state())
+            .field("session", &self.session_id().map(|id| format!("0x{id:x}")))
+            .field("stats", &self.stats())
             .finish_non_exhaustive()
     }
 }
@@ -322,6 +334,7 @@ pub struct ClientBuilder {
     probe_by_sync: bool,
     tls: Option<Tls>,
     login: Option<Login>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl ClientBuilder {
@@ -420,6 +433,14 @@ impl ClientBuilder {
         self
     }
 
+    /// Who hears what the client and its locks do; see [`Observer`]. Defaults to nobody.
+    ///
+    /// One that holds the client keeps it from being closed with its last handle.
+    pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
+        self.observer = Some(Arc::new(observer));
+        self
+    }
+
     /// Connects, and returns once the session stands.
     ///
     /// All addresses of all hosts are tried in random order, so a dead, silent or unknown host
@@ -447,7 +468,7 @@ impl ClientBuilder {
         if let Some(tls) = &self.tls {
             tls.check().map_err(Error::invalid)?;
         }
-        let session = Session::new(self.servers.clone(), self.retry.clone());
+        let session = Session::new(self.servers.clone(), self.retry.clone(), self.observer);
         // From here on the session is closed when this function fails.
         let client = Client {
             handle: Arc::new(Handle {
@@ -537,6 +558,7 @@ impl fmt::Debug for ClientBuilder {
             .field("create_chroot", &self.create_chroot)
             .field("tls", &self.tls)
             .field("login", &self.login)
+            .field("is_observed", &self.observer.is_some())
             .finish()
     }
 }

@@ -4,6 +4,7 @@ use super::folder::Folder;
 use super::place::News;
 use crate::error::{Error, Result};
 use crate::session::backend::Refusal;
+use crate::session::observe::say;
 use crate::session::{CallError, Contact, Orphan, Proof, Step, find_plain};
 use crate::tenure::{Ended, Tenure};
 
@@ -28,6 +29,7 @@ pub(super) fn leave(folder: &Folder, tenure: &Tenure, news: News) -> Result<()> 
             }
         }
     }
+    tenure.tell_end(result.is_ok());
     if result.is_ok() {
         news.forget();
     }
@@ -41,6 +43,7 @@ pub(super) fn abandon(tenure: &Tenure, news: News) {
     for node in tenure.nodes() {
         reap(tenure, node);
     }
+    tenure.tell_end(false);
     news.forget();
     watches.forget();
 }
@@ -58,7 +61,11 @@ fn judge(folder: &Folder, tenure: &Tenure, node: &str, deleted: Step<()>) -> Res
     match deleted {
         Ok(()) => Ok(()),
         Err(CallError::Refused(Refusal::NoNode)) => {
-            log::warn!("{node}: our node was gone at the release");
+            say!(
+                tenure.session(),
+                Warn,
+                "{node}: our node was gone at the release"
+            );
             Err(Error::removed(node))
         }
         Err(CallError::Refused(error)) => Err(folder.refusal(error)),
@@ -79,6 +86,7 @@ pub(super) fn leave_single_node(folder: &Folder, tenure: &Tenure) -> Result<()> 
     let watches = tenure.end();
     let deleted = on_its_session(tenure, |contact| delete_if_ours(tenure, &watches, contact));
     let result = judge(folder, tenure, tenure.node(), deleted);
+    tenure.tell_end(result.is_ok());
     watches.forget();
     result
 }

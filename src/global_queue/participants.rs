@@ -1,5 +1,6 @@
 //! Who stands in the queue, for people and tools; and what one participant can do to another.
 
+use crate::session::observe::say;
 use std::sync::Arc;
 
 use super::folder::Folder;
@@ -97,7 +98,7 @@ pub(super) fn break_single(node: &Folder, path: &str) -> Result<bool> {
 }
 
 fn delete(folder: &Folder, path: &str) -> Result<bool> {
-    log::warn!("{path}: breaking the lock");
+    say!(folder.session(), Warn, "{path}: breaking the lock");
     folder.look(|contact| done(contact.delete(path, None)))
 }
 

@@ -1,5 +1,6 @@
 //! What an acquire asks for, where it stands, and what it wins.
 
+use crate::session::observe::say;
 use std::sync::Arc;
 
 use super::folder::Folder;
@@ -24,6 +25,8 @@ pub(crate) struct Claim<'a> {
     pub(crate) reporter: Option<&'a Reporter>,
     /// Is told the name of our node once it stands in the queue.
     pub(crate) entered: &'a dyn Fn(&str),
+    /// Is called whenever others are seen to be ahead.
+    pub(crate) behind: &'a dyn Fn(),
 }
 
 impl Claim<'_> {
@@ -35,10 +38,12 @@ impl Claim<'_> {
             wants_news: false,
             reporter: None,
             entered: &|_| {},
+            behind: &|| {},
         }
     }
 
     pub(super) fn report(&self, contenders: usize) {
+        (self.behind)();
         if let Some(reporter) = self.reporter {
             reporter.report(0, contenders);
         }
@@ -153,7 +158,12 @@ impl Place {
     pub(super) fn come_to(&mut self, contact: &Contact<'_>) {
         let epoch = self.standing.epoch();
         if epoch.is_some_and(|epoch| epoch.number() != contact.epoch().number()) {
-            log::debug!("{}: queueing again in a new session", self.folder.path());
+            say!(
+                self.folder.session(),
+                Debug,
+                "{}: queueing again in a new session",
+                self.folder.path()
+            );
             self.give_up();
         }
     }
@@ -178,14 +188,22 @@ impl Place {
     pub(super) fn removed(&mut self) {
         self.withdraw();
         let folder = self.folder.path();
-        log::warn!("{folder}: somebody removed our node; queueing again");
+        say!(
+            self.folder.session(),
+            Warn,
+            "{folder}: somebody removed our node; queueing again"
+        );
     }
 
     /// The folder was deleted, and our nodes before it.
     pub(super) fn folder_gone(&mut self) {
         self.give_up();
         let folder = self.folder.path();
-        log::debug!("{folder}: the folder was deleted; queueing again");
+        say!(
+            self.folder.session(),
+            Debug,
+            "{folder}: the folder was deleted; queueing again"
+        );
     }
 
     /// Makes sure that as many nodes of ours as were asked for stand in the folder, and lists it;
@@ -286,7 +304,7 @@ impl Place {
         for (name, created) in names.into_iter().zip(created) {
             match created {
                 Ok(created) => {
-                    log::debug!("{}: queued", created.path);
+                    say!(self.folder.session(), Debug, "{}: queued", created.path);
                     nodes.push(created);
                 }
                 Err(error) => {

@@ -1,5 +1,6 @@
 //! The queue: our node stands in the folder, a list says where, and whoever is ahead is waited for.
 
+use crate::session::observe::say;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -286,7 +287,12 @@ impl Attempt<'_> {
                     });
                 }
                 Verdict::Wait { on, ahead } => {
-                    log::debug!("{}: {ahead} ahead of {own}", queue.folder.path());
+                    say!(
+                        queue.folder.session(),
+                        Debug,
+                        "{}: {ahead} ahead of {own}",
+                        queue.folder.path()
+                    );
                     self.claim.report(ahead);
                     let is_only_one = ahead == 1;
                     return Ok(Found::Ahead { on, is_only_one });
@@ -324,7 +330,7 @@ impl Attempt<'_> {
     fn win(&mut self, contact: &Contact<'_>, others_behind: bool) -> Option<Won> {
         let tenure = Tenure::begin(contact, NewTenure::of(self.place.nodes()))?;
         self.place.give_up();
-        log::debug!("{}: acquired", tenure.node());
+        say!(tenure.session(), Debug, "{}: acquired", tenure.node());
         let news = match (others_behind, self.folder_watch.take()) {
             (true, watch) => News::Company(watch),
             (false, Some(watch)) if watch.is_live() => News::Alone(watch),

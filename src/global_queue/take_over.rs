@@ -1,5 +1,6 @@
 //! Waiting for the one ahead, and taking over from it.
 
+use crate::session::observe::say;
 use std::sync::Arc;
 
 use super::place::Won;
@@ -66,7 +67,12 @@ impl Attempt<'_> {
         }
         let tenure = Tenure::begin(contact, NewTenure::of(self.place.nodes()))?;
         self.place.give_up();
-        log::debug!("{}: acquired from the one ahead", tenure.node());
+        say!(
+            tenure.session(),
+            Debug,
+            "{}: acquired from the one ahead",
+            tenure.node()
+        );
         // The deletion has fired the watch on the folder; its event is on the way.
         if let Some(folder) = self.folder_watch.take() {
             folder.forget();

@@ -45,7 +45,7 @@ impl Process {
             )
         };
         Arc::new(Self {
-            readers: SharedQueue::new(contest(Class::Read), false, Box::new(())),
+            readers: SharedQueue::new(contest(Class::Read), false, None, Box::new(())),
             writers: LocalQueue::new(contest(Class::Write), policy.clone(), Box::new(())),
             session,
             line,

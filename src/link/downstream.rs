@@ -1,5 +1,6 @@
 //! `zklock-down`: keeps a connection to the ensemble, and a session on it.
 
+use super::wire::say;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -133,7 +134,11 @@ impl Down<'_> {
             if wire.is_closing() {
                 return None;
             }
-            log::debug!("dialling {target}, for {limit:?} at the most");
+            say!(
+                self.wire,
+                Debug,
+                "dialling {target}, for {limit:?} at the most"
+            );
             match self.attempt(&target, limit) {
                 Ok(server) => return Some((target, server)),
                 Err(Failure::Here(error)) => {
@@ -161,7 +166,7 @@ impl Down<'_> {
     fn give_up(&self, scheme: String) {
         let what = format!("the credentials of scheme {scheme} were refused; giving up");
         self.wire.tell(LinkEvent::AuthFailed { scheme });
-        log::error!("{what}");
+        say!(self.wire, Error, "{what}");
         self.wire.wait_until_closing();
     }
 
@@ -172,7 +177,7 @@ impl Down<'_> {
         let failure = DialFailure { host, address, why };
         let what = format!("{failure}: {}; trying on", failure.why);
         self.wire.tell(LinkEvent::DialFailed(failure));
-        log::debug!("{what}");
+        say!(self.wire, Debug, "{what}");
     }
 
     /// At first enough to ask every server within a third of the timeout, and with a session to
@@ -260,7 +265,11 @@ impl Down<'_> {
             Ok((response, _)) if response.timeout_ms <= 0 => self.past = Past::Nothing,
             Ok(_) => self.close_remains(&mut server),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
-                log::debug!("closing the lost session: {error}; it goes when it expires");
+                say!(
+                    self.wire,
+                    Debug,
+                    "closing the lost session: {error}; it goes when it expires"
+                );
                 self.past = Past::Nothing;
             }
             Err(error) => return Err(Failure::Here(error)),
@@ -270,7 +279,11 @@ impl Down<'_> {
 
     fn close_remains(&mut self, server: &mut Dialled<'_>) {
         if let Err(error) = server.close_session() {
-            log::debug!("closing the lost session: {error}; it goes when it expires");
+            say!(
+                self.wire,
+                Debug,
+                "closing the lost session: {error}; it goes when it expires"
+            );
         }
         self.past = Past::Nothing;
     }
@@ -356,7 +369,9 @@ impl Down<'_> {
             resumed,
             connection,
         });
-        log::info!(
+        say!(
+            self.wire,
+            Info,
             "{target}: session 0x{:x} {}, timeout {:?}",
             epoch.session_id(),
             if resumed { "resumed" } else { "begun" },
@@ -386,7 +401,7 @@ impl Down<'_> {
         if announced {
             self.wire.tell(LinkEvent::Expired { epoch });
         }
-        log::info!("session 0x{session_id:x} is over: {why}");
+        say!(self.wire, Info, "session 0x{session_id:x} is over: {why}");
     }
 
     /// Brings replies to the crate until the connection ends. The next dial follows at once, unless
@@ -398,7 +413,9 @@ impl Down<'_> {
         self.wire.drop_connection(server);
         // Told first, logged last: a logger may block.
         if !self.wire.is_closing() {
-            log::info!(
+            say!(
+                self.wire,
+                Info,
                 "{target}: the connection of session 0x{:x} broke: {why}; connecting again",
                 server.epoch.session_id()
             );

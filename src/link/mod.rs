@@ -149,6 +149,10 @@ impl fmt::Debug for AuthInfo {
 /// Hears what happens to the connection, on the link's threads: may only signal.
 pub(crate) trait LinkObserver: Send + Sync {
     fn on_link(&self, event: LinkEvent);
+    /// Has a line logged, where a logger that is stuck holds up nobody.
+    fn log(&self, level: log::Level, target: &'static str, line: String) {
+        log::log!(target: target, level, "{line}");
+    }
 }
 
 /// What happens to the connection.

@@ -1,5 +1,6 @@
 //! From a server to those who asked, for the life of one connection.
 
+use super::wire::say;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -144,10 +145,14 @@ fn deliver(
     }
     if delivered.too_long > 0 {
         let most = frame::MAX_REPLY_BYTES;
-        log::warn!("left out a reply of more than {most} bytes");
+        say!(wire, Warn, "left out a reply of more than {most} bytes");
     }
     if delivered.unknown_events > 0 {
-        log::warn!("left out a watch event that the zookeeper crate does not know");
+        say!(
+            wire,
+            Warn,
+            "left out a watch event that the zookeeper crate does not know"
+        );
     }
     if out.capacity() > frame::MAX_REQUEST_BYTES {
         *out = Vec::new();

@@ -1,5 +1,6 @@
 //! `zklock-up`: from the crate to the server.
 
+use super::wire::say;
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ pub(super) fn run(wire: &Arc<Wire>, mut loopback: TcpStream) {
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => {
-                log::debug!("from the crate: {error}");
+                say!(wire, Debug, "from the crate: {error}");
                 break;
             }
         }
@@ -79,14 +80,20 @@ fn relay(wire: &Wire, buffer: &mut FrameBuffer) -> bool {
     }
     tell_lost(relayed.told);
     if relayed.refused > 0 {
-        log::warn!(
+        say!(
+            wire,
+            Warn,
             "{} requests of more than {} bytes were not sent: the server would drop the connection",
             relayed.refused,
             frame::MAX_REQUEST_BYTES
         );
     }
     if relayed.nonsense {
-        log::error!("the zookeeper crate sent something that is no request");
+        say!(
+            wire,
+            Error,
+            "the zookeeper crate sent something that is no request"
+        );
     }
     !relayed.over
 }

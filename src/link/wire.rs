@@ -160,6 +160,11 @@ impl Wire {
         self.observer.on_link(event);
     }
 
+    /// Has a line logged; a logger may block, and this thread must not. See [`say`].
+    pub(super) fn log(&self, level: log::Level, target: &'static str, line: String) {
+        self.observer.log(level, target, line);
+    }
+
     pub(super) fn is_closing(&self) -> bool {
         self.state.lock().closing
     }
@@ -371,3 +376,13 @@ impl State {
         }
     }
 }
+
+/// Has a line logged where a logger that is stuck holds up nobody.
+macro_rules! say {
+    ($wire:expr, $level:ident, $($line:tt)+) => {
+        if log::Level::$level <= log::max_level() {
+            $wire.log(log::Level::$level, module_path!(), format!($($line)+));
+        }
+    };
+}
+pub(super) use say;

@@ -1,5 +1,6 @@
 //! A tenure that is kept with nobody inside: what ends it when no thread comes.
 
+use crate::session::observe::say;
 use std::sync::Arc;
 
 use super::release::{Next, Parting};
@@ -46,7 +47,7 @@ impl OnRevoke for LocalQueue {
     /// Somebody waits. A holder decides for itself; an idle tenure ends.
     fn on_revoke(&self) {
         if let Err(error) = self.end_idle() {
-            log::warn!("{}: {error}", self.path());
+            say!(self.session, Warn, "{}: {error}", self.path());
         }
     }
 }
@@ -70,7 +71,7 @@ impl OnTimer for LocalQueue {
         if again.is_some() {
             self.look_again_at(again);
         } else if let Err(error) = self.end_idle() {
-            log::warn!("{}: {error}", self.path());
+            say!(self.session, Warn, "{}: {error}", self.path());
         }
     }
 }

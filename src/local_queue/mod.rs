@@ -29,10 +29,13 @@ mod release;
 mod seat;
 mod shared;
 mod stint;
+mod telling;
 mod thread_number;
 
+use crate::session::observe::say;
+use std::cell::Cell;
 use std::sync::{Arc, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use self::lead::{Entry, Lead, Leads, wait_for_turn};
 use self::seat::{Row, Seat};
@@ -42,6 +45,7 @@ use self::stint::Stint;
 use self::thread_number::thread_number;
 use crate::error::{Error, Result};
 use crate::global_queue::{Claim, Contest, News, Place, Queued, Won};
+use crate::session::observe::observer::Way;
 use crate::session::{LocalLock, OnWatchEvent, Session, Waiter, Wake};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Mutex};
@@ -162,9 +166,13 @@ impl LocalQueue {
             Turn::Idle { stint, .. } if stint.is_good() => {}
             _ => return false,
         }
-        let Turn::Idle { stint, .. } = std::mem::replace(&mut local.turn, Turn::Between) else {
+        let Turn::Idle { mut stint, .. } = std::mem::replace(&mut local.turn, Turn::Between) else {
             unreachable!("looked at under the same lock");
         };
+        stint.held_since = self.begin_hold();
+        if stint.held_since.is_some() {
+            self.tell_acquired(Duration::ZERO, Way::Lingering);
+        }
         local.turn = Turn::Held(stint);
         self.make_owner(me);
         true
@@ -182,14 +190,18 @@ impl LocalQueue {
         bound: &Bound,
         data: impl FnOnce() -> Arc<[u8]>,
     ) -> Result<()> {
-        match self.come_to_turn(me, bound)? {
-            Entry::Held => Ok(()),
-            Entry::Lead(lead) => self.contend(lead, me, bound, data()),
-        }
+        let began = sync::now();
+        let _waits = self.session.observation().waits();
+        let result = match self.come_to_turn(me, bound, began) {
+            Ok(Entry::Held) => Ok(()),
+            Ok(Entry::Lead(lead)) => self.contend(lead, me, bound, data(), began),
+            Err(error) => Err(error),
+        };
+        result.inspect_err(|error| self.tell_failed(error, began))
     }
 
     /// Waits until this thread holds, or leads.
-    fn come_to_turn(&self, me: u64, bound: &Bound) -> Result<Entry<'_, Self>> {
+    fn come_to_turn(&self, me: u64, bound: &Bound, began: Instant) -> Result<Entry<'_, Self>> {
         let mut local = self.state.lock();
         if local.closed {
             return Err(Error::closed());
@@ -204,7 +216,13 @@ impl LocalQueue {
         let seat = Seat::new(me, bound);
         local.row.push(Arc::clone(&seat));
         drop(local);
-        wait_for_turn(self, &seat)
+        self.tell_queued();
+        let entry = wait_for_turn(self, &seat)?;
+        if let Entry::Held = entry {
+            let waited = sync::now().saturating_duration_since(began);
+            self.tell_acquired(waited, Way::HandedOver);
+        }
+        Ok(entry)
     }
 
     /// This thread leads from now on; an idle tenure that is not good any more ends first.
@@ -214,7 +232,7 @@ impl LocalQueue {
             None => {}
             Some(stint) if bound.is_none() => {
                 if let Err(error) = self.contest.leave(&stint.tenure, stint.news) {
-                    log::debug!("an idle tenure ended: {error}");
+                    say!(self.session, Debug, "an idle tenure ended: {error}");
                 }
             }
             // This caller may have no time for the delete. It is done in the background, and until
@@ -235,15 +253,23 @@ impl LocalQueue {
         me: u64,
         bound: &Bound,
         data: Arc<[u8]>,
+        began: Instant,
     ) -> Result<()> {
         let waiter = Waiter::new(&self.session, bound);
+        let told = Cell::new(false);
+        let behind = || {
+            if !told.replace(true) {
+                self.tell_queued();
+            }
+        };
         let claim = Claim {
+            behind: &behind,
             wants_news: self.wants_news(),
             reporter: bound.reporter.as_deref(),
             ..Claim::plain(data)
         };
         let won = self.contest.acquire(lead.place(), &waiter, &claim)?;
-        self.hold(lead, me, won);
+        self.hold(lead, me, won, began);
         Ok(())
     }
 
@@ -252,16 +278,23 @@ impl LocalQueue {
         !self.policy.linger.is_zero() || (self.policy.hand_off && !self.state.lock().row.is_empty())
     }
 
-    fn hold(&self, lead: Lead<'_, Self>, me: u64, won: Won) {
+    fn hold(&self, lead: Lead<'_, Self>, me: u64, won: Won, began: Instant) {
         lead.won();
         if self.policy.revocable {
             let lock: Weak<dyn OnRevoke> = self.this.clone();
             won.tenure.make_revocable(lock);
         }
-        let stint = self.stint(won);
+        if !self.policy.is_part {
+            won.tenure.tell_as(&self.policy.label);
+        }
+        let mut stint = self.stint(won);
+        stint.held_since = self.begin_hold();
         let mut local = self.state.lock();
         local.turn = Turn::Held(stint);
         self.make_owner(me);
+        drop(local);
+        let waited = sync::now().saturating_duration_since(began);
+        self.tell_acquired(waited, Way::Asked);
     }
 
     fn stint(&self, won: Won) -> Stint {
@@ -270,6 +303,7 @@ impl LocalQueue {
             news: News::Unknown(None),
             handoffs: 0,
             company_since: None,
+            held_since: None,
         };
         self.note(&mut stint, won.news);
         stint
@@ -295,6 +329,18 @@ impl LocalQueue {
 
     #[cold]
     fn try_slowly(&self, me: u64, data: impl FnOnce() -> Arc<[u8]>) -> Result<bool> {
+        let began = sync::now();
+        let held = self.try_at_once(me, data, began);
+        self.tell_outcome(&held, began);
+        held
+    }
+
+    fn try_at_once(
+        &self,
+        me: u64,
+        data: impl FnOnce() -> Arc<[u8]>,
+        began: Instant,
+    ) -> Result<bool> {
         let bound = Bound::none();
         let lead = {
             let mut local = self.state.lock();
@@ -317,7 +363,7 @@ impl LocalQueue {
         };
         match self.contest.try_acquire(&waiter, &claim)? {
             Some(won) => {
-                self.hold(lead, me, won);
+                self.hold(lead, me, won, began);
                 Ok(true)
             }
             None => Ok(false),

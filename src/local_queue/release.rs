@@ -1,5 +1,6 @@
 //! What comes after a section: the next thread, an idle tenure, or leaving the global queue.
 
+use crate::session::observe::say;
 use std::sync::Weak;
 use std::time::Instant;
 
@@ -42,7 +43,7 @@ impl LocalQueue {
     /// ZooKeeper is asked in the background.
     pub(crate) fn release_aside(&self) {
         if let Err(error) = self.release_by(Parting::Aside) {
-            log::debug!("{}: {error}", self.path());
+            say!(self.session, Debug, "{}: {error}", self.path());
         }
     }
 
@@ -108,7 +109,9 @@ impl LocalQueue {
     }
 
     /// Makes the first thread in the queue the holder.
-    pub(super) fn hand_over(&self, local: &mut Local, stint: Stint) -> Next {
+    pub(super) fn hand_over(&self, local: &mut Local, mut stint: Stint) -> Next {
+        self.tell_released(&mut stint, true);
+        stint.held_since = self.begin_hold();
         local.turn = Turn::Held(stint);
         while let Some(seat) = local.row.pop() {
             // Before the offer: the thread may run, and release, at once. A thread that has left
@@ -120,13 +123,15 @@ impl LocalQueue {
         }
         // All have left meanwhile.
         self.owner.store(0, Ordering::Relaxed);
-        let Turn::Held(stint) = std::mem::replace(&mut local.turn, Turn::Between) else {
+        let Turn::Held(mut stint) = std::mem::replace(&mut local.turn, Turn::Between) else {
             unreachable!("set above, under the same lock");
         };
+        stint.held_since = None;
         self.settle(local, stint)
     }
 
-    pub(super) fn idle(&self, local: &mut Local, stint: Stint, now: Instant) {
+    pub(super) fn idle(&self, local: &mut Local, mut stint: Stint, now: Instant) {
+        self.tell_released(&mut stint, true);
         local.turn = Turn::Idle { stint, since: now };
         if !local.timed {
             local.timed = true;
@@ -160,7 +165,11 @@ impl LocalQueue {
                             self.settle(&mut local, stint)
                         }
                         Err(error) => {
-                            log::debug!("a tenure ends, as others could not be seen: {error:?}");
+                            say!(
+                                self.session,
+                                Debug,
+                                "a tenure ends, as others could not be seen: {error:?}"
+                            );
                             Next::Leave(stint)
                         }
                     };
@@ -168,11 +177,17 @@ impl LocalQueue {
                 Next::Leave(stint) => {
                     // Also when the delete panics: the others must not wait for this thread.
                     let _lead = self.lead();
-                    if parting == Parting::Aside {
+                    let result = if parting == Parting::Aside {
                         self.contest.abandon(&stint.tenure, stint.news);
-                        return Ok(());
+                        Ok(())
+                    } else {
+                        self.contest.leave(&stint.tenure, stint.news)
+                    };
+                    if let Some(since) = stint.held_since {
+                        let confirmed = parting == Parting::Confirmed && result.is_ok();
+                        self.tell_released_since(since, confirmed);
                     }
-                    return self.contest.leave(&stint.tenure, stint.news);
+                    return result;
                 }
             }
         }

@@ -16,8 +16,11 @@
 //!
 //! A hold belongs to its thread: only that thread changes its depth, or ends it.
 
+use crate::session::observe::say;
+use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
 
 use super::lead::{Entry, Lead, Leads, wait_for_turn};
 use super::seat::{Offer, Row, Seat};
@@ -26,8 +29,9 @@ use super::thread_number::thread_number;
 use super::{Keeps, too_deep};
 use crate::error::{Error, Result};
 use crate::global_queue::{Claim, Contest, GlobalQueue, News, Place, Won};
+use crate::session::observe::observer::{Label, Miss, Way};
 use crate::session::{LocalLock, Session, Waiter};
-use crate::sync::Mutex;
+use crate::sync::{self, Mutex, MutexGuard};
 use crate::tenure::{LockState, OnRevoke, Tenure};
 use crate::wait::bound::Bound;
 
@@ -35,6 +39,7 @@ use crate::wait::bound::Bound;
 pub(crate) struct SharedQueue {
     contest: GlobalQueue,
     revocable: bool,
+    label: Label,
     state: Mutex<State>,
     this: Weak<Self>,
     key: u64,
@@ -65,6 +70,8 @@ struct Group {
 struct Hold {
     group: u64,
     depth: u32,
+    /// Since when, if somebody observes.
+    since: Option<Instant>,
 }
 
 impl Group {
@@ -104,6 +111,7 @@ impl State {
         let hold = Hold {
             group: number,
             depth: 1,
+            since: None,
         };
         let before = self.holds.insert(thread, hold);
         debug_assert!(before.is_none(), "a thread that holds enters again");
@@ -162,13 +170,19 @@ impl Leads for SharedQueue {
 }
 
 impl SharedQueue {
-    pub(crate) fn new(contest: GlobalQueue, revocable: bool, keeps: Keeps) -> Arc<Self> {
+    pub(crate) fn new(
+        contest: GlobalQueue,
+        revocable: bool,
+        label: Label,
+        keeps: Keeps,
+    ) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
             let lock: Weak<dyn LocalLock> = this.clone();
             Self {
                 key: contest.session().add_lock(lock),
                 contest,
                 revocable,
+                label,
                 state: Mutex::new(State::default()),
                 this: this.clone(),
                 _keeps: keeps,
@@ -182,11 +196,30 @@ impl SharedQueue {
         let me = thread_number();
         let mut state = self.state.lock();
         if self.enter_at_once(&mut state, me)? {
+            self.tell_joined(&mut state, me, None);
             return Ok(());
         }
+        let began = sync::now();
+        let _waits = self.session().observation().waits();
+        let result = self.acquire_slowly(state, me, bound, data, began);
+        result.inspect_err(|error| {
+            let waited = sync::now().saturating_duration_since(began);
+            let observation = self.session().observation();
+            observation.failed(&self.label, waited, error);
+        })
+    }
+
+    fn acquire_slowly(
+        &self,
+        mut state: MutexGuard<'_, State>,
+        me: u64,
+        bound: &Bound,
+        data: impl FnOnce() -> Arc<[u8]>,
+        began: Instant,
+    ) -> Result<()> {
         if !std::mem::replace(&mut state.leading, true) {
             drop(state);
-            return self.proceed(self.lead(), me, bound, data());
+            return self.proceed(self.lead(), me, bound, data(), began);
         }
         let seat = Seat::new(me, bound);
         // A node that is not there yet is created behind any writer that is there now.
@@ -196,22 +229,44 @@ impl SharedQueue {
         }
         state.row.push(Arc::clone(&seat));
         drop(state);
+        self.session().observation().queued(&self.label);
         if let Some(led) = led {
             self.see_whether_first(&seat, &led, bound);
         }
         match wait_for_turn(self, &seat)? {
-            Entry::Held => Ok(()),
-            Entry::Lead(lead) => self.proceed(lead, me, bound, data()),
+            Entry::Held => {
+                self.tell_joined(&mut self.state.lock(), me, Some(began));
+                Ok(())
+            }
+            Entry::Lead(lead) => self.proceed(lead, me, bound, data(), began),
         }
     }
 
     /// Acquires if that needs no waiting.
     pub(crate) fn try_acquire(&self, data: impl FnOnce() -> Arc<[u8]>) -> Result<bool> {
         self.session().refuse_child()?;
-        let me = thread_number();
+        let began = sync::now();
+        let held = self.try_at_once(thread_number(), data, began);
+        let waited = || sync::now().saturating_duration_since(began);
+        let observation = self.session().observation();
+        match &held {
+            Ok(true) => {}
+            Ok(false) => observation.missed(&self.label, waited(), Miss::Busy),
+            Err(error) => observation.failed(&self.label, waited(), error),
+        }
+        held
+    }
+
+    fn try_at_once(
+        &self,
+        me: u64,
+        data: impl FnOnce() -> Arc<[u8]>,
+        began: Instant,
+    ) -> Result<bool> {
         let lead = {
             let mut state = self.state.lock();
             if self.enter_at_once(&mut state, me)? {
+                self.tell_joined(&mut state, me, None);
                 return Ok(true);
             }
             // While another leads, who may be waiting for a writer that came after us, this
@@ -221,6 +276,7 @@ impl SharedQueue {
         let bound = Bound::none();
         let waiter = Waiter::new(self.session(), &bound);
         if lead.is_some() && self.join_after_a_look(me, &waiter) {
+            self.tell_joined(&mut self.state.lock(), me, Some(began));
             return Ok(true);
         }
         let claim = Claim {
@@ -230,7 +286,7 @@ impl SharedQueue {
         let Some(won) = self.contest.try_acquire(&waiter, &claim)? else {
             return Ok(false);
         };
-        self.hold(me, won);
+        self.hold(me, won, began);
         Ok(true)
     }
 
@@ -249,19 +305,47 @@ impl SharedQueue {
             }
             Ok(())
         };
+        let began = sync::now();
         let waiter = Waiter::new(self.session(), bound).only_while(&still_writes);
         let won = self.contest.stand_in_for(writing, &waiter, data)?;
-        self.hold(thread_number(), won);
+        self.hold(thread_number(), won, began);
         Ok(())
     }
 
     /// Gives this thread, which has just seen that it may read, a group of its own.
-    fn hold(&self, me: u64, won: Won) {
+    fn hold(&self, me: u64, won: Won, began: Instant) {
         if self.revocable {
             let lock: Weak<dyn OnRevoke> = self.this.clone();
             won.tenure.make_revocable(lock);
         }
-        self.state.lock().found(me, won);
+        won.tenure.tell_as(&self.label);
+        let waited = sync::now().saturating_duration_since(began);
+        let mut state = self.state.lock();
+        state.found(me, won);
+        self.tell_acquired(&mut state, me, waited, Way::Asked);
+    }
+
+    /// This thread has come into a group of others, by a call that began to wait then.
+    fn tell_joined(&self, state: &mut State, me: u64, began: Option<Instant>) {
+        let waited = began.map(|began| sync::now().saturating_duration_since(began));
+        self.tell_acquired(state, me, waited.unwrap_or_default(), Way::HandedOver);
+    }
+
+    /// Tells of a hold that is new: not of a re-entry.
+    fn tell_acquired(&self, state: &mut State, me: u64, waited: Duration, by: Way) {
+        let observation = self.session().observation();
+        if let Some(hold) = state.holds.get_mut(&me).filter(|hold| hold.depth == 1) {
+            hold.since = observation.is_on().then(sync::now);
+            observation.acquired(&self.label, waited, by);
+        }
+    }
+
+    fn tell_released(&self, since: Option<Instant>, confirmed: bool) {
+        if let Some(since) = since {
+            let held_for = sync::now().saturating_duration_since(since);
+            let observation = self.session().observation();
+            observation.released(&self.label, held_for, confirmed);
+        }
     }
 
     fn lead(&self) -> Lead<'_, Self> {
@@ -312,20 +396,29 @@ impl SharedQueue {
         me: u64,
         bound: &Bound,
         data: Arc<[u8]>,
+        began: Instant,
     ) -> Result<()> {
         let waiter = Waiter::new(self.session(), bound);
         if lead.place().is_nowhere() && self.join_after_a_look(me, &waiter) {
+            self.tell_joined(&mut self.state.lock(), me, Some(began));
             return Ok(());
         }
         let entered = |name: &str| self.state.lock().led = Some(name.to_owned());
+        let told = Cell::new(false);
+        let behind = || {
+            if !told.replace(true) {
+                self.session().observation().queued(&self.label);
+            }
+        };
         let claim = Claim {
             wants_news: true,
             reporter: bound.reporter.as_deref(),
             entered: &entered,
+            behind: &behind,
             ..Claim::plain(data)
         };
         let won = self.contest.acquire(lead.place(), &waiter, &claim)?;
-        self.hold(me, won);
+        self.hold(me, won, began);
         // Those who lead win for others, too. Not those who keep a writer's place: they still
         // write.
         self.state.lock().admit();
@@ -352,7 +445,11 @@ impl SharedQueue {
         let news = match looked {
             Ok(news) => news,
             Err(error) => {
-                log::debug!("a group is not joined, as others could not be seen: {error:?}");
+                say!(
+                    self.session(),
+                    Debug,
+                    "a group is not joined, as others could not be seen: {error:?}"
+                );
                 return false;
             }
         };
@@ -377,34 +474,39 @@ impl SharedQueue {
 
     /// Gives one hold of this thread back.
     pub(crate) fn release(&self) -> Result<()> {
-        match self.let_go()? {
-            Some(group) => self.contest.leave(&group.tenure, group.news),
-            None => Ok(()),
-        }
+        let Some((group, since)) = self.let_go()? else {
+            return Ok(());
+        };
+        let result = self.contest.leave(&group.tenure, group.news);
+        self.tell_released(since, result.is_ok());
+        result
     }
 
     /// As [`SharedQueue::release`], for a caller who has no time left.
     pub(crate) fn release_aside(&self) {
         match self.let_go() {
-            Ok(Some(group)) => self.contest.abandon(&group.tenure, group.news),
+            Ok(Some((group, since))) => {
+                self.contest.abandon(&group.tenure, group.news);
+                self.tell_released(since, false);
+            }
             Ok(None) => {}
-            Err(error) => log::debug!("{}: {error}", self.contest.path()),
+            Err(error) => say!(self.session(), Debug, "{}: {error}", self.contest.path()),
         }
     }
 
-    /// Gives the group back whose last member this thread was.
-    fn let_go(&self) -> Result<Option<Group>> {
+    /// Gives the group back whose last member this thread was, and since when it held.
+    fn let_go(&self) -> Result<Option<(Group, Option<Instant>)>> {
         // A guard that a forked child has inherited is its parent's.
         self.session().refuse_child()?;
         let me = thread_number();
-        let group = {
+        let (group, since) = {
             let mut state = self.state.lock();
             let hold = state.holds.get_mut(&me).expect("released by its holder");
             hold.depth -= 1;
             if hold.depth > 0 {
                 return Ok(None);
             }
-            let number = hold.group;
+            let (number, since) = (hold.group, hold.since);
             state.holds.remove(&me);
             let group = state.groups.get_mut(&number).expect("it has a member");
             group.members -= 1;
@@ -412,17 +514,17 @@ impl SharedQueue {
                 // The others remove the node. This one must know if there is nothing to remove.
                 let tenure = Arc::clone(&group.tenure);
                 drop(state);
-                return match tenure.state() {
-                    LockState::Lost => Err(tenure.loss()),
-                    _ => Ok(None),
-                };
+                let lost = tenure.state() == LockState::Lost;
+                self.tell_released(since, !lost);
+                return if lost { Err(tenure.loss()) } else { Ok(None) };
             }
             if state.open == Some(number) {
                 state.open = None;
             }
-            state.groups.remove(&number).expect("looked up above")
+            let group = state.groups.remove(&number).expect("looked up above");
+            (group, since)
         };
-        Ok(Some(group))
+        Ok(Some((group, since)))
     }
 
     // ---- what the lock's users can see ----

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::global_queue::News;
+use crate::session::observe::observer::Label;
 use crate::tenure::Tenure;
 
 /// How long a tenure may go on.
@@ -19,6 +20,10 @@ pub(crate) struct Policy {
     pub(crate) linger: Duration,
     /// Others may ask for the lock.
     pub(crate) revocable: bool,
+    /// What observers are told that the lock is called.
+    pub(crate) label: Label,
+    /// The lock is a part of something that is told of by itself.
+    pub(crate) is_part: bool,
 }
 
 impl Default for Policy {
@@ -29,6 +34,8 @@ impl Default for Policy {
             max_tenure: None,
             linger: Duration::ZERO,
             revocable: false,
+            label: None,
+            is_part: false,
         }
     }
 }
@@ -59,6 +66,8 @@ pub(super) struct Stint {
     pub(super) handoffs: u32,
     /// Since when.
     pub(super) company_since: Option<Instant>,
+    /// Since when the thread holds that does, if somebody observes.
+    pub(super) held_since: Option<Instant>,
 }
 
 /// Whether other processes wait.

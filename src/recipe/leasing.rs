@@ -1,7 +1,9 @@
 //! Leases, and the lock in front of them: what [`Semaphore`](crate::Semaphore) and
 //! [`SemaphoreMutex`](crate::SemaphoreMutex) are both made of.
 
+use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
@@ -11,7 +13,9 @@ use crate::recipe::guard::log_release;
 use crate::recipe::hold::OwnHold;
 use crate::recipe::node_data::NodeData;
 use crate::recipe::participant::Participant;
+use crate::session::observe::observer::{Label, Miss, Way};
 use crate::session::{Session, Waiter};
+use crate::sync;
 use crate::tenure::Tenure;
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
 use crate::znode::identity::Identity;
@@ -24,6 +28,7 @@ pub(crate) struct Leasing {
     permits: PermitFolder,
     home: LockPath,
     data: NodeData,
+    label: Label,
 }
 
 /// Gives the lock in front of the leases back, also on unwinding.
@@ -66,12 +71,16 @@ impl Leasing {
             !settings.policy.linger.is_zero(),
         );
         let limit = limit(&home);
+        let mut policy = settings.policy;
+        policy.is_part = true;
+        let label = policy.label.clone();
         let permits = PermitFolder::new(session, parse(&leases)?, Grammar::lease(dialect), limit);
         Ok(Arc::new(Self {
-            queue: LocalQueue::new(locks, settings.policy, settings.client.keep()),
+            queue: LocalQueue::new(locks, policy, settings.client.keep()),
             permits,
             home,
             data,
+            label,
         }))
     }
 
@@ -86,6 +95,20 @@ impl Leasing {
         bound: &Bound,
         data: &NodeData,
     ) -> Result<Lease> {
+        let began = sync::now();
+        let observation = self.session().observation();
+        let _waits = observation.waits();
+        let waited = || sync::now().saturating_duration_since(began);
+        match self.take_in_turn(count, bound, data) {
+            Ok(tenure) => Ok(self.lease(tenure, waited())),
+            Err(error) => {
+                observation.failed(&self.label, waited(), &error);
+                Err(error)
+            }
+        }
+    }
+
+    fn take_in_turn(&self, count: usize, bound: &Bound, data: &NodeData) -> Result<Arc<Tenure>> {
         loop {
             self.queue.acquire(bound, || data.now())?;
             let in_front = InFront {
@@ -93,14 +116,21 @@ impl Leasing {
                 bound,
             };
             let waiter = Waiter::new(self.session(), bound);
+            let told = Cell::new(false);
+            let behind = || {
+                if !told.replace(true) {
+                    self.session().observation().queued(&self.label);
+                }
+            };
             let claim = Claim {
                 count,
+                behind: &behind,
                 reporter: bound.reporter.as_deref(),
                 ..Claim::plain(data.now())
             };
             let first = self.queue.tenure();
             match self.permits.acquire(&waiter, &claim, &first) {
-                Ok(tenure) => return Ok(self.lease(tenure)),
+                Ok(tenure) => return Ok(tenure),
                 // The lock in front was lost: another may count now.
                 Err(error) if error.is_lock_lost() => {
                     log::debug!("{}: queueing again: {error}", self.home);
@@ -113,6 +143,23 @@ impl Leasing {
 
     /// Writes nothing if there is nothing to be had.
     pub(crate) fn try_acquire(self: &Arc<Self>, count: usize) -> Result<Option<Lease>> {
+        let began = sync::now();
+        let observation = self.session().observation();
+        let waited = || sync::now().saturating_duration_since(began);
+        match self.try_to_take(count) {
+            Ok(Some(tenure)) => Ok(Some(self.lease(tenure, waited()))),
+            Ok(None) => {
+                observation.missed(&self.label, waited(), Miss::Busy);
+                Ok(None)
+            }
+            Err(error) => {
+                observation.failed(&self.label, waited(), &error);
+                Err(error)
+            }
+        }
+    }
+
+    fn try_to_take(&self, count: usize) -> Result<Option<Arc<Tenure>>> {
         if !self.permits.has_free(count)? || !self.queue.try_acquire(|| self.data.now())? {
             return Ok(None);
         }
@@ -126,12 +173,15 @@ impl Leasing {
             count,
             ..Claim::plain(self.data.now())
         };
-        let tenure = self.permits.try_acquire(&waiter, &claim)?;
-        Ok(tenure.map(|tenure| self.lease(tenure)))
+        self.permits.try_acquire(&waiter, &claim)
     }
 
-    fn lease(self: &Arc<Self>, tenure: Arc<Tenure>) -> Lease {
+    fn lease(self: &Arc<Self>, tenure: Arc<Tenure>, waited: Duration) -> Lease {
+        tenure.tell_as(&self.label);
+        let observation = self.session().observation();
+        observation.acquired(&self.label, waited, Way::Asked);
         Lease {
+            held_since: observation.is_on().then(sync::now),
             leasing: Arc::clone(self),
             tenure: Some(tenure),
             own: OnceLock::new(),
@@ -269,6 +319,8 @@ pub(crate) struct Lease {
     /// Empty once released.
     tenure: Option<Arc<Tenure>>,
     own: OnceLock<Arc<OwnHold>>,
+    /// If somebody observes.
+    held_since: Option<Instant>,
 }
 
 impl Lease {
@@ -304,11 +356,22 @@ impl Lease {
     pub(crate) fn abandon(mut self) {
         if let Some(tenure) = self.let_go() {
             self.leasing.permits.abandon(&tenure);
+            self.tell_released(false);
         }
     }
 
     fn give_back(&self, tenure: &Tenure) -> Result<()> {
-        self.leasing.permits.leave(tenure)
+        let result = self.leasing.permits.leave(tenure);
+        self.tell_released(result.is_ok());
+        result
+    }
+
+    fn tell_released(&self, confirmed: bool) {
+        if let Some(since) = self.held_since {
+            let held_for = sync::now().saturating_duration_since(since);
+            let observation = self.session().observation();
+            observation.released(&self.leasing.label, held_for, confirmed);
+        }
     }
 }
 

@@ -340,6 +340,13 @@ impl MutexBuilder<'_> {
         self
     }
 
+    /// What a client's [`Observer`](crate::Observer) is told that this lock is called. Defaults to
+    /// nothing: a path may name a customer, and there may be millions of them.
+    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.policy.label = Some(label.into());
+        self
+    }
+
     /// What the contender's node holds for others to read. Defaults to who we are: host, process
     /// id, thread and time (see [`Identity`](crate::Identity)).
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {

@@ -399,6 +399,13 @@ impl RwLockBuilder<'_> {
         self
     }
 
+    /// What a client's [`Observer`](crate::Observer) is told that this lock is called; see
+    /// [`MutexBuilder::label`](crate::MutexBuilder::label). Defaults to nothing.
+    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.policy.label = Some(label.into());
+        self
+    }
+
     /// What the contenders' nodes hold for others to read. Defaults to who we are: host, process
     /// id, thread and time.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
@@ -427,9 +434,9 @@ impl RwLockBuilder<'_> {
                 class == Class::Write && !self.policy.linger.is_zero(),
             )
         };
-        let revocable = self.policy.revocable;
+        let (revocable, label) = (self.policy.revocable, self.policy.label.clone());
         Ok(RwLock {
-            readers: SharedQueue::new(queue(Class::Read), revocable, self.client.keep()),
+            readers: SharedQueue::new(queue(Class::Read), revocable, label, self.client.keep()),
             writers: LocalQueue::new(queue(Class::Write), self.policy, self.client.keep()),
             data,
         })

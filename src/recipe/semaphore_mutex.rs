@@ -170,6 +170,13 @@ impl SemaphoreMutexBuilder<'_> {
         self
     }
 
+    /// What a client's [`Observer`](crate::Observer) is told that this lock is called; see
+    /// [`MutexBuilder::label`](crate::MutexBuilder::label). Defaults to nothing.
+    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.0.policy.label = Some(label.into());
+        self
+    }
+
     /// What the nodes hold for others to read. Defaults to who we are: host, process id, thread and
     /// time.
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {

@@ -15,6 +15,7 @@ use crate::recipe::hold::Hold;
 use crate::recipe::node_data::NodeData;
 use crate::recipe::participant::Participant;
 use crate::session::Session;
+use crate::session::observe::observer::Label;
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
 use crate::znode::path::LockPath;
 
@@ -63,6 +64,7 @@ impl SimpleMutex {
             client,
             path,
             revocable: false,
+            label: None,
             data: None,
         }
     }
@@ -198,6 +200,7 @@ pub struct SimpleMutexBuilder<'a> {
     client: &'a Client,
     path: &'a str,
     revocable: bool,
+    label: Label,
     data: Option<Vec<u8>>,
 }
 
@@ -206,6 +209,13 @@ impl SimpleMutexBuilder<'_> {
     /// [`MutexBuilder::revocable`](crate::MutexBuilder::revocable).
     pub fn revocable(mut self, revocable: bool) -> Self {
         self.revocable = revocable;
+        self
+    }
+
+    /// What a client's [`Observer`](crate::Observer) is told that this lock is called; see
+    /// [`MutexBuilder::label`](crate::MutexBuilder::label). Defaults to nothing.
+    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.label = Some(label.into());
         self
     }
 
@@ -228,6 +238,7 @@ impl SimpleMutexBuilder<'_> {
             // Others who wait leave no node, so nobody would ever be known to.
             hand_off: false,
             revocable: self.revocable,
+            label: self.label,
             ..Policy::default()
         };
         Ok(SimpleMutex {

@@ -26,6 +26,7 @@ mod loss;
 pub(crate) mod memory;
 mod monitor;
 mod notice;
+pub(crate) mod observe;
 mod orphan;
 mod orphans;
 mod own_call;
@@ -57,6 +58,8 @@ pub(crate) use self::loss::EpochBound;
 pub use self::loss::LossReason;
 use self::monitor::Monitor;
 pub(crate) use self::monitor::OnTimer;
+use self::observe::observer::Observer;
+pub(crate) use self::observe::{Observation, Stats};
 pub(crate) use self::orphan::{ID, Orphan, Proof, id_of};
 use self::orphans::Orphans;
 pub(crate) use self::patrol::PATROL_AFTER;
@@ -100,6 +103,7 @@ pub(crate) struct Session {
     workers: Workers,
     orphans: Orphans,
     monitor: Monitor,
+    observation: Observation,
 }
 
 struct State {
@@ -127,7 +131,11 @@ struct Trouble {
 
 impl Session {
     /// A session without a backend yet: calls wait until [`Session::attach`].
-    pub(crate) fn new(target: String, retry: RetryPolicy) -> Arc<Self> {
+    pub(crate) fn new(
+        target: String,
+        retry: RetryPolicy,
+        observer: Option<Arc<dyn Observer>>,
+    ) -> Arc<Self> {
         let mut phase = SessionPhase::new(sync::now());
         phase.hold_back();
         Arc::new(Self {
@@ -150,6 +158,7 @@ impl Session {
             workers: Workers::default(),
             orphans: Orphans::default(),
             monitor: Monitor::default(),
+            observation: Observation::new(observer),
         })
     }
 
@@ -174,6 +183,27 @@ impl Session {
     /// Whether the ACL of the nodes that we make lets anybody read them.
     pub(crate) fn makes_readable_nodes(&self) -> bool {
         self.backend().makes_readable_nodes()
+    }
+
+    /// Who is told of what goes on.
+    #[inline]
+    pub(crate) fn observation(&self) -> &Observation {
+        &self.observation
+    }
+
+    /// What was counted, and what stands now.
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = self.observation.stats();
+        if !self.is_forked() {
+            let state = self.state.lock();
+            stats.held = state.tenures.len() as u64;
+            let epoch = state.phase.epoch();
+            stats.remaining_lease = epoch.map(|epoch| {
+                let lease = epoch.lease();
+                lease.remaining(lease.now())
+            });
+        }
+        stats
     }
 
     pub(crate) fn target(&self) -> &str {

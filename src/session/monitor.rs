@@ -1,6 +1,7 @@
 //! The one thread that watches the clock: it declares a session lost when its lease runs out, and
 //! starts what was asked for at a later time. It never blocks on the network.
 
+use crate::session::observe::say;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
@@ -127,7 +128,9 @@ impl Session {
             return sync::now().checked_add(look);
         }
         self.lost(epoch.number(), LossReason::Session);
-        log::warn!(
+        say!(
+            self,
+            Warn,
             "session 0x{:x}: nothing proves any more that it stands at {}, so it may have expired",
             epoch.session_id(),
             self.target()

@@ -4,6 +4,7 @@
 //! until the server has confirmed it or its epoch has ended, in which case the server removes it
 //! together with the session.
 
+use crate::session::observe::say;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -75,8 +76,13 @@ impl Session {
                 continue;
             }
             match self.remove(&orphan, &epoch) {
-                Ok(()) => {}
-                Err(CallError::Refused(error)) => log::warn!(
+                Ok(()) => {
+                    let left = self.orphans.state.lock().queue.len();
+                    self.observation().orphan_cleaned(left);
+                }
+                Err(CallError::Refused(error)) => say!(
+                    self,
+                    Warn,
                     "{}: cannot remove {orphan}: {error}; it stays until the session ends",
                     self.target()
                 ),

@@ -47,7 +47,7 @@ impl Waiter<'_> {
         path: &str,
         mut step: impl FnMut(&Contact<'_>) -> Step<Option<T>>,
     ) -> Result<T> {
-        let mut failed_on = 0;
+        let (mut failed_on, mut times) = (0, 0);
         loop {
             let contact = self
                 .contact(failed_on)
@@ -58,6 +58,8 @@ impl Waiter<'_> {
                 Err(error) => {
                     error.unless_retryable(self.session().target(), path)?;
                     failed_on = contact.number();
+                    times += 1;
+                    self.session().observation().retrying(times);
                 }
             }
         }

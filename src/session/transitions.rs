@@ -1,5 +1,6 @@
 //! What happens to a session: connections, breaks, losses, the end; and who is told.
 
+use crate::session::observe::say;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -35,10 +36,15 @@ impl Session {
         let mut state = self.state.lock();
         if state.phase.suspended(number, sync::now()) {
             self.connection.store(0, Ordering::Release);
-            state.publish(&ConnectionEvent::Suspended);
+            self.publish(&mut state, &ConnectionEvent::Suspended);
             state.wake_all();
             drop(state);
-            log::info!("no contact with {}; the session may live on", self.target);
+            say!(
+                self,
+                Info,
+                "no contact with {}; the session may live on",
+                self.target
+            );
         }
     }
 
@@ -51,14 +57,16 @@ impl Session {
         };
         self.connection.store(0, Ordering::Release);
         let tenures = std::mem::take(&mut state.tenures);
-        state.publish(&ConnectionEvent::Lost);
+        self.publish(&mut state, &ConnectionEvent::Lost);
         state.wake_all();
         drop(state);
         for tenure in tenures.values().filter_map(Weak::upgrade) {
             tenure.lose(reason);
         }
         self.backend().abandon(&epoch);
-        log::warn!(
+        say!(
+            self,
+            Warn,
             "session 0x{:x} with {} is lost, and its locks with it",
             epoch.session_id(),
             self.target
@@ -81,7 +89,9 @@ impl Session {
         state.trouble.refused_auth = Some(scheme.to_owned());
         state.wake_all();
         drop(state);
-        log::error!(
+        say!(
+            self,
+            Error,
             "{} refused the {scheme} credentials; giving up",
             self.target
         );
@@ -92,7 +102,12 @@ impl Session {
         let session = Arc::clone(self);
         // Not on this thread: it is one of those that `close` waits for.
         self.submit(move || session.shut(LossReason::Closed));
-        log::error!("the ZooKeeper client of {} has died; closing", self.target);
+        say!(
+            self,
+            Error,
+            "the ZooKeeper client of {} has died; closing",
+            self.target
+        );
     }
 
     /// Follows a step of the phase that may have opened the connection.
@@ -118,7 +133,7 @@ impl Session {
                 session_id: connection.epoch.session_id(),
             }
         };
-        state.publish(&event);
+        self.publish(&mut state, &event);
         state.wake_all();
         let to_verify = resumed && !state.tenures.is_empty();
         drop(state);
@@ -128,7 +143,7 @@ impl Session {
             self.submit(move || session.verify_tenures());
         }
         self.sweep_orphans();
-        log::info!("{event}: {}", self.target);
+        say!(self, Info, "{event}: {}", self.target);
     }
 
     // ---- the end ----
@@ -149,13 +164,24 @@ impl Session {
         if let Some(epoch) = epoch {
             epoch.lease().seal();
         }
-        let ended = self.workers.wait_ended(deadline) & self.monitor.wait_ended(deadline);
+        // An observer or a logger that is stuck is left behind, and is not what this waits for.
+        self.observation.aside().close();
+        let ended = self.workers.wait_ended(deadline)
+            & self.monitor.wait_ended(deadline)
+            & self.observation.aside().wait_ended(deadline);
         if !ended {
-            log::warn!(
+            say!(
+                self,
+                Warn,
                 "{}: some threads did not end within {bound:?} of close",
                 self.target
             );
         }
+    }
+
+    fn publish(&self, state: &mut State, event: &ConnectionEvent) {
+        state.publish(event);
+        self.observation.connection(event);
     }
 
     /// The part of closing that waits for nobody.
@@ -167,7 +193,7 @@ impl Session {
         self.connection.store(0, Ordering::Release);
         let tenures = std::mem::take(&mut state.tenures);
         let locks = std::mem::take(&mut state.locks);
-        state.publish(&ConnectionEvent::Closed);
+        self.publish(&mut state, &ConnectionEvent::Closed);
         state.subscribers.clear();
         state.wake_all();
         drop(state);

@@ -3,6 +3,7 @@
 //! connection, further jobs stay in the queue until the link has cut it.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use crate::sync::{self, Condvar, Mutex};
@@ -91,7 +92,9 @@ impl Shared {
         loop {
             if let Some(job) = state.jobs.pop_front() {
                 drop(state);
-                job();
+                // A job that panics must not take the thread along: others wait for it. The panic hook
+                // has said what there is to say.
+                let _ = catch_unwind(AssertUnwindSafe(job));
                 state = self.state.lock();
             } else if state.closed {
                 break;

@@ -265,6 +265,12 @@ impl Watcher for Events {
 pub(crate) struct ToSession(pub(crate) Weak<Session>);
 
 impl LinkObserver for ToSession {
+    fn log(&self, level: log::Level, target: &'static str, line: String) {
+        if let Some(session) = self.0.upgrade() {
+            session.observation().log(level, target, || line);
+        }
+    }
+
     fn on_link(&self, event: LinkEvent) {
         let Some(session) = self.0.upgrade() else {
             return;

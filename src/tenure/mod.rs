@@ -3,6 +3,7 @@
 
 mod own_nodes;
 
+use crate::session::observe::say;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -12,6 +13,7 @@ pub(crate) use self::own_nodes::{OnRevoke, REVOKE};
 use crate::error::{Error, Result};
 use crate::link::{Epoch, NodeStands};
 use crate::session::backend::Created;
+use crate::session::observe::observer::Label;
 use crate::session::{
     CallError, Contact, EpochBound, LossReason, PATROL_AFTER, Session, Step, Watch,
 };
@@ -60,6 +62,10 @@ pub(crate) struct Tenure {
     last_turn: AtomicBool,
     /// Until it is lost.
     stands: Mutex<Option<NodeStands>>,
+    /// What the lock is called, if it is told of; `None` within for one without a name.
+    told_as: OnceLock<Label>,
+    /// An observer was told of the loss.
+    loss_told: AtomicBool,
     /// In the session's list of those who must hear of a loss.
     key: OnceLock<u64>,
 }
@@ -108,6 +114,8 @@ impl Tenure {
             made: new.made,
             last_turn: AtomicBool::new(false),
             stands: Mutex::new(Some(stands)),
+            told_as: OnceLock::new(),
+            loss_told: AtomicBool::new(false),
             key: OnceLock::new(),
         });
         let weak: Weak<Self> = Arc::downgrade(&tenure);
@@ -214,12 +222,39 @@ impl Tenure {
         if let Some(signal) = sleeper {
             signal.raise(Wakes::EVENT);
         }
+        self.tell_loss();
     }
 
     /// Has a loss wake `signal`. One that has come already is to be seen by a look at the state
     /// after this call.
     pub(crate) fn wake_at_loss(&self, signal: &Arc<Signal>) {
         *self.sleeper.lock() = Some(Arc::clone(signal));
+    }
+
+    /// This tenure is a lock's of its own, and told of from now on under this name.
+    pub(crate) fn tell_as(&self, label: &Label) {
+        let before = self.told_as.set(label.clone());
+        debug_assert!(before.is_ok(), "once");
+        // It may have been lost before it had a name.
+        self.tell_loss();
+    }
+
+    fn tell_loss(&self) {
+        // The two who may tell, in whatever order: the later one of them finds both.
+        if let (Some(label), Some(reason)) = (self.told_as.get(), self.loss.said())
+            && !self.loss_told.swap(true, Ordering::Relaxed)
+        {
+            self.session.observation().lost(label, reason);
+        }
+    }
+
+    /// It was given back: with ZooKeeper's word, or without.
+    pub(crate) fn tell_end(&self, confirmed: bool) {
+        if let Some(label) = self.told_as.get() {
+            let lasted = sync::now().saturating_duration_since(self.begun);
+            let observation = self.session.observation();
+            observation.tenure_ended(label, lasted, confirmed);
+        }
     }
 
     /// No other thread of this process may take over: a reader has come to stand in the place that
@@ -312,7 +347,12 @@ impl EpochBound for Tenure {
             // It was lost or is ended; or the next reconnect verifies.
             Ok(None) | Err(CallError::NotSent(_) | CallError::Unknown | CallError::Left(_)) => {}
             Err(CallError::Refused(error)) => {
-                log::warn!("{}: cannot look at our node: {error}", self.node());
+                say!(
+                    self.session,
+                    Warn,
+                    "{}: cannot look at our node: {error}",
+                    self.node()
+                );
             }
         }
     }

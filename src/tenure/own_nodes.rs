@@ -5,6 +5,7 @@
 //! tenures that last (see `session::patrol`), a reconnect for all that survive it, and a revocable
 //! lock from the beginning. A shorter section learns of a removal when it ends.
 
+use crate::session::observe::say;
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::{Ended, Tenure};
@@ -129,7 +130,12 @@ impl Tenure {
     fn removed(&self) {
         if !self.own_nodes.state.lock().ending {
             self.lose(LossReason::Removed);
-            log::warn!("{}: somebody removed our node; it is lost", self.node());
+            say!(
+                self.session(),
+                Warn,
+                "{}: somebody removed our node; it is lost",
+                self.node()
+            );
         }
     }
 
@@ -141,7 +147,12 @@ impl Tenure {
         if let Some(lock) = recall.lock.upgrade() {
             lock.on_revoke();
         }
-        log::info!("{}: somebody asks for the lock", self.node());
+        say!(
+            self.session(),
+            Info,
+            "{}: somebody asks for the lock",
+            self.node()
+        );
     }
 }
 

@@ -29,6 +29,7 @@ mod maximum;
 mod multi_lock;
 mod mutex;
 mod names;
+mod observing;
 mod outages;
 mod partitions;
 mod positions;

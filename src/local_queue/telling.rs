@@ -1,0 +1,70 @@
+//! What a lock tells of itself, see [`crate::session::observe`]. A lock in front of another thing tells
+//! nothing: that thing
+//! does.
+
+use std::time::{Duration, Instant};
+
+use super::LocalQueue;
+use super::stint::{Policy, Stint};
+use crate::error::{Error, Result};
+use crate::session::Observation;
+use crate::session::observe::observer::{Miss, Way};
+use crate::sync;
+
+impl LocalQueue {
+    fn observation(&self) -> Option<&Observation> {
+        (!self.policy.is_part).then(|| self.session.observation())
+    }
+
+    /// When a hold begins, if anybody wants to know how long it lasts.
+    #[inline]
+    pub(super) fn begin_hold(&self) -> Option<Instant> {
+        let Policy { is_part, .. } = self.policy;
+        (!is_part && self.session.observation().is_on()).then(sync::now)
+    }
+
+    pub(super) fn tell_queued(&self) {
+        // Also in front of another thing: it is there that threads wait.
+        self.session.observation().queued(&self.policy.label);
+    }
+
+    pub(super) fn tell_acquired(&self, waited: Duration, by: Way) {
+        if let Some(observation) = self.observation() {
+            observation.acquired(&self.policy.label, waited, by);
+        }
+    }
+
+    pub(super) fn tell_failed(&self, error: &Error, began: Instant) {
+        if let Some(observation) = self.observation() {
+            let waited = sync::now().saturating_duration_since(began);
+            observation.failed(&self.policy.label, waited, error);
+        }
+    }
+
+    /// Tells of a try that does not hold.
+    pub(super) fn tell_outcome(&self, result: &Result<bool>, began: Instant) {
+        match (result, self.observation()) {
+            (Ok(false), Some(observation)) => {
+                let waited = sync::now().saturating_duration_since(began);
+                observation.missed(&self.policy.label, waited, Miss::Busy);
+            }
+            (Err(error), _) => self.tell_failed(error, began),
+            _ => {}
+        }
+    }
+
+    /// A thread's hold is over, if one had begun.
+    #[inline]
+    pub(super) fn tell_released(&self, stint: &mut Stint, confirmed: bool) {
+        if let Some(since) = stint.held_since.take() {
+            self.tell_released_since(since, confirmed);
+        }
+    }
+
+    #[cold]
+    pub(super) fn tell_released_since(&self, since: Instant, confirmed: bool) {
+        let held_for = sync::now().saturating_duration_since(since);
+        let observation = self.session.observation();
+        observation.released(&self.policy.label, held_for, confirmed);
+    }
+}

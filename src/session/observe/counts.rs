@@ -1,0 +1,193 @@
+//! [`Stats`]: what a client has done so far, and the cells in which it is counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use super::super::connection::ConnectionEvent;
+use super::observer::Miss;
+
+/// What a client and its locks have done since it was made; from
+/// [`Client::stats`](crate::Client::stats).
+///
+/// Counts only grow. They are read one after the other, so a sum over several may be off by what
+/// happened meanwhile. Re-entries and takes of a lingering lock are not counted: they cost less
+/// than a count would.
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// let client = zklock::Client::connect("localhost:2181")?;
+/// let stats = client.stats();
+/// println!("{} acquires, {:?} each", stats.asked, stats.asked_time / stats.asked.max(1) as u32);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Sessions that were begun.
+    pub sessions: u64,
+    /// Sessions that were lost.
+    pub sessions_lost: u64,
+    /// Connections that took an earlier session up again.
+    pub reconnects: u64,
+    /// Breaks of a connection.
+    pub breaks: u64,
+    /// Acquires for which ZooKeeper was asked.
+    pub asked: u64,
+    /// How long those took together, from the call to the hold.
+    pub asked_time: Duration,
+    /// Acquires that another thread of this process handed over or shared.
+    pub handed_over: u64,
+    /// Calls that found a lock busy and were not to wait.
+    pub busy: u64,
+    /// Calls whose deadline came first.
+    pub timed_out: u64,
+    /// Calls whose token was cancelled.
+    pub cancelled: u64,
+    /// Calls that ended in another error.
+    pub failed: u64,
+    /// Tenures that have ended.
+    pub tenures: u64,
+    /// How long those lasted together.
+    pub tenure_time: Duration,
+    /// Of those, how many ended without ZooKeeper's word: lost, or removed in the background.
+    pub unconfirmed: u64,
+    /// Tenures that were lost.
+    pub losses: u64,
+    /// Nodes that were removed in the background.
+    pub orphans_cleaned: u64,
+    /// Steps that failed with their connection and were taken again.
+    pub retries: u64,
+    /// Events and log lines that an observer or a logger was too slow for.
+    pub left_out: u64,
+    /// Now: threads that wait for a lock or for ZooKeeper's answer to an acquire.
+    pub waiting: u64,
+    /// Now: tenures, which are locks and permits that are held, or kept for the next thread.
+    pub held: u64,
+    /// Now: how long the session certainly lives if no server is heard from any more. `None` while
+    /// no session stands.
+    pub remaining_lease: Option<Duration>,
+}
+
+/// See [`Stats`]. Not of the atomics that the explorer of interleavings knows: a count is no step that
+/// anything depends on.
+#[derive(Default)]
+pub(crate) struct Counts {
+    sessions: AtomicU64,
+    sessions_lost: AtomicU64,
+    reconnects: AtomicU64,
+    breaks: AtomicU64,
+    asked: AtomicU64,
+    asked_nanos: AtomicU64,
+    handed_over: AtomicU64,
+    busy: AtomicU64,
+    timed_out: AtomicU64,
+    cancelled: AtomicU64,
+    failed: AtomicU64,
+    tenures: AtomicU64,
+    tenure_nanos: AtomicU64,
+    unconfirmed: AtomicU64,
+    losses: AtomicU64,
+    orphans_cleaned: AtomicU64,
+    retries: AtomicU64,
+    waiting: AtomicU64,
+}
+
+/// One more thread waits, as long as this is there.
+pub(crate) struct Waits<'a>(&'a AtomicU64);
+
+impl Drop for Waits<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Counts {
+    pub(super) fn connection(&self, event: &ConnectionEvent) {
+        match event {
+            ConnectionEvent::Connected { .. } => count(&self.sessions),
+            ConnectionEvent::Suspended => count(&self.breaks),
+            ConnectionEvent::Reconnected => count(&self.reconnects),
+            ConnectionEvent::Lost => count(&self.sessions_lost),
+            ConnectionEvent::Closed => {}
+        }
+    }
+
+    pub(crate) fn waits(&self) -> Waits<'_> {
+        count(&self.waiting);
+        Waits(&self.waiting)
+    }
+
+    pub(super) fn asked(&self, took: Duration) {
+        count(&self.asked);
+        self.asked_nanos.fetch_add(nanos(took), Ordering::Relaxed);
+    }
+
+    pub(super) fn handed_over(&self) {
+        count(&self.handed_over);
+    }
+
+    pub(super) fn missed(&self, why: Miss) {
+        count(match why {
+            Miss::Busy => &self.busy,
+            Miss::TimedOut => &self.timed_out,
+            Miss::Cancelled => &self.cancelled,
+            Miss::Failed => &self.failed,
+        });
+    }
+
+    pub(super) fn tenure_ended(&self, lasted: Duration, confirmed: bool) {
+        count(&self.tenures);
+        self.tenure_nanos
+            .fetch_add(nanos(lasted), Ordering::Relaxed);
+        if !confirmed {
+            count(&self.unconfirmed);
+        }
+    }
+
+    pub(super) fn lost(&self) {
+        count(&self.losses);
+    }
+
+    pub(super) fn orphan_cleaned(&self) {
+        count(&self.orphans_cleaned);
+    }
+
+    pub(super) fn retrying(&self) {
+        count(&self.retries);
+    }
+
+    /// All that is counted here.
+    pub(crate) fn stats(&self) -> Stats {
+        let read = |cell: &AtomicU64| cell.load(Ordering::Relaxed);
+        Stats {
+            sessions: read(&self.sessions),
+            sessions_lost: read(&self.sessions_lost),
+            reconnects: read(&self.reconnects),
+            breaks: read(&self.breaks),
+            asked: read(&self.asked),
+            asked_time: Duration::from_nanos(read(&self.asked_nanos)),
+            handed_over: read(&self.handed_over),
+            busy: read(&self.busy),
+            timed_out: read(&self.timed_out),
+            cancelled: read(&self.cancelled),
+            failed: read(&self.failed),
+            tenures: read(&self.tenures),
+            tenure_time: Duration::from_nanos(read(&self.tenure_nanos)),
+            unconfirmed: read(&self.unconfirmed),
+            losses: read(&self.losses),
+            orphans_cleaned: read(&self.orphans_cleaned),
+            retries: read(&self.retries),
+            waiting: read(&self.waiting),
+            ..Stats::default()
+        }
+    }
+}
+
+fn count(cell: &AtomicU64) {
+    cell.fetch_add(1, Ordering::Relaxed);
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,188 @@
+//! What a client tells of itself: to an [`Observer`], to the log, and as [`Stats`].
+//!
+//! Nothing here blocks or calls anybody back: what is told goes to the thread of [`Aside`]. So it
+//! may be told of under the lock of a local queue or of the session, which keeps the order.
+//! Without an observer a question costs one plain load.
+
+mod counts;
+pub(crate) mod observer;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use self::counts::Stats;
+use self::counts::{Counts, Waits};
+use self::observer::{
+    Acquired, Label, Lost, Miss, Missed, Observer, OrphanCleaned, Queued, Released, Retrying,
+    TenureEnded, Way,
+};
+use super::connection::ConnectionEvent;
+use super::loss::LossReason;
+use crate::aside::Aside;
+use crate::error::Error;
+
+/// See the [module](self).
+#[derive(Default)]
+pub(crate) struct Observation {
+    observer: Option<Arc<dyn Observer>>,
+    aside: Aside,
+    counts: Counts,
+}
+
+impl Observation {
+    pub(crate) fn new(observer: Option<Arc<dyn Observer>>) -> Self {
+        Self {
+            observer,
+            ..Self::default()
+        }
+    }
+
+    /// Whether anybody observes.
+    #[inline]
+    pub(crate) fn is_on(&self) -> bool {
+        self.observer.is_some()
+    }
+
+    /// All that is counted here.
+    pub(super) fn stats(&self) -> Stats {
+        Stats {
+            left_out: self.aside.left_out(),
+            ..self.counts.stats()
+        }
+    }
+
+    /// One more thread waits, as long as the answer is there.
+    pub(crate) fn waits(&self) -> Waits<'_> {
+        self.counts.waits()
+    }
+
+    pub(super) fn aside(&self) -> &Aside {
+        &self.aside
+    }
+
+    fn tell(&self, event: impl FnOnce(&dyn Observer) + Send + 'static) {
+        if let Some(observer) = &self.observer {
+            let observer = Arc::clone(observer);
+            self.aside.run(move || event(&*observer));
+        }
+    }
+
+    /// Has a line logged where a logger that is stuck holds up nobody. Asks the logger nothing on
+    /// this thread.
+    pub(crate) fn log(
+        &self,
+        level: log::Level,
+        target: &'static str,
+        line: impl FnOnce() -> String,
+    ) {
+        if level <= log::max_level() {
+            let line = line();
+            self.aside
+                .run(move || log::log!(target: target, level, "{line}"));
+        }
+    }
+
+    pub(super) fn connection(&self, event: &ConnectionEvent) {
+        self.counts.connection(event);
+        if self.is_on() {
+            let event = event.clone();
+            self.tell(move |observer| observer.connection(&event));
+        }
+    }
+
+    pub(crate) fn queued(&self, label: &Label) {
+        if self.is_on() {
+            let label = label.clone();
+            self.tell(move |observer| observer.queued(&Queued { label }));
+        }
+    }
+
+    /// Not counted when the way is a short one: it may be the fastest there is.
+    pub(crate) fn acquired(&self, label: &Label, waited: Duration, by: Way) {
+        match by {
+            Way::Asked => self.counts.asked(waited),
+            Way::HandedOver => self.counts.handed_over(),
+            Way::Lingering => {}
+        }
+        if self.is_on() {
+            let label = label.clone();
+            let acquired = Acquired { label, waited, by };
+            self.tell(move |observer| observer.acquired(&acquired));
+        }
+    }
+
+    pub(crate) fn failed(&self, label: &Label, waited: Duration, error: &Error) {
+        let why = if error.is_timeout() {
+            Miss::TimedOut
+        } else if error.is_cancelled() {
+            Miss::Cancelled
+        } else {
+            Miss::Failed
+        };
+        self.missed(label, waited, why);
+    }
+
+    pub(crate) fn missed(&self, label: &Label, waited: Duration, why: Miss) {
+        self.counts.missed(why);
+        if self.is_on() {
+            let label = label.clone();
+            let missed = Missed { label, waited, why };
+            self.tell(move |observer| observer.missed(&missed));
+        }
+    }
+
+    pub(crate) fn released(&self, label: &Label, held_for: Duration, confirmed: bool) {
+        if self.is_on() {
+            let released = Released {
+                label: label.clone(),
+                held_for,
+                confirmed,
+            };
+            self.tell(move |observer| observer.released(&released));
+        }
+    }
+
+    pub(crate) fn tenure_ended(&self, label: &Label, lasted: Duration, confirmed: bool) {
+        self.counts.tenure_ended(lasted, confirmed);
+        if self.is_on() {
+            let label = label.clone();
+            let ended = TenureEnded { label, lasted };
+            self.tell(move |observer| observer.tenure_ended(&ended));
+        }
+    }
+
+    pub(crate) fn lost(&self, label: &Label, reason: LossReason) {
+        self.counts.lost();
+        if self.is_on() {
+            let label = label.clone();
+            self.tell(move |observer| observer.lost(&Lost { label, reason }));
+        }
+    }
+
+    pub(super) fn orphan_cleaned(&self, left: usize) {
+        self.counts.orphan_cleaned();
+        self.tell(move |observer| observer.orphan_cleaned(&OrphanCleaned { left }));
+    }
+
+    pub(super) fn retrying(&self, times: u32) {
+        self.counts.retrying();
+        self.tell(move |observer| observer.retrying(&Retrying { times }));
+    }
+}
+
+impl fmt::Debug for Observation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Observation")
+            .field("is_on", &self.is_on())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Has a line logged by the thread that a stuck logger may hold up, for a session's sake.
+macro_rules! say {
+    ($session:expr, $level:ident, $($line:tt)+) => {
+        $session.observation().log(log::Level::$level, module_path!(), || format!($($line)+))
+    };
+}
+pub(crate) use say;
