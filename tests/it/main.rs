@@ -41,6 +41,7 @@ mod sasl;
 mod semaphore;
 mod sessions;
 mod simple_mutex;
+mod stuck_logger;
 mod tenures;
 mod testbed;
 mod three_languages;
