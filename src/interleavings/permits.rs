@@ -158,7 +158,7 @@ fn crowd(chaos: Chaos) -> impl Fn() + Send + Sync + Clone {
         let ensemble = Ensemble::new();
         let inside = Arc::new(Inside::default());
         let home = || LockPath::parse(COUNT).expect("good");
-        let limit = || Limit::fixed(u32::try_from(MOST).expect("small"), home());
+        let limit = || Limit::fixed(u32::try_from(MOST).expect("small"), home(), false);
         let processes: Vec<_> = (0..2).map(|_| Process::start(&ensemble, limit())).collect();
         let mut threads = Vec::new();
         for process in [&processes[0], &processes[0], &processes[1]] {
@@ -174,8 +174,11 @@ fn crowd(chaos: Chaos) -> impl Fn() + Send + Sync + Clone {
         for thread in threads {
             thread.join().expect("no panic");
         }
-        let sessions: Vec<_> = processes.iter().map(|process| &process.session).collect();
-        settle(&ensemble, &sessions);
+        let of = |process: &Arc<Process>| Arc::clone(&process.session);
+        let sessions: Vec<_> = processes.iter().map(of).collect();
+        // What is known of the maximum is watched for as long as the lock is there.
+        drop(processes);
+        settle(&ensemble, &sessions.iter().collect::<Vec<_>>());
     }
 }
 
@@ -209,7 +212,7 @@ fn model_of_permits_whose_folder_is_made_between_two() {
     explore(SCHEDULES, || {
         let ensemble = Ensemble::new();
         let home = LockPath::parse(COUNT).expect("good");
-        let process = Process::start(&ensemble, Limit::fixed(3, home));
+        let process = Process::start(&ensemble, Limit::fixed(3, home, false));
         let maker = {
             let ensemble = Arc::clone(&ensemble);
             shuttle::thread::spawn(move || ensemble.write(PERMITS, &[]))
@@ -218,7 +221,9 @@ fn model_of_permits_whose_folder_is_made_between_two() {
         assert_eq!(held.nodes().len(), 2);
         maker.join().expect("no panic");
         let _ = process.permits.leave(&held);
-        settle(&ensemble, &[&process.session]);
+        let session = Arc::clone(&process.session);
+        drop(process);
+        settle(&ensemble, &[&session]);
     });
 }
 
