@@ -3,7 +3,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::AuthInfo;
 use super::clock::Moment;
@@ -27,7 +27,8 @@ pub(super) struct Dialled<'a> {
     wire: &'a Wire,
     socket: TcpStream,
     channel: Option<Channel>,
-    deadline: Instant,
+    /// On the lease's clock, like all that the lease is measured against.
+    deadline: Moment,
     /// A good-bye, which the closing of the client does not end.
     farewell: bool,
 }
@@ -50,7 +51,7 @@ impl<'a> Dialled<'a> {
 
     fn reach(wire: &'a Wire, target: &Target, limit: Duration) -> io::Result<Self> {
         let address = target.address;
-        let deadline = Instant::now() + limit;
+        let deadline = wire.config.clock.now().plus(limit);
         let longest = limit.clamp(Duration::from_millis(1), LONGEST_CONNECT);
         let socket = TcpStream::connect_timeout(&address, longest)?;
         // On loopback, a connect to a dead port can get this very port as its own, and meet itself.
@@ -118,7 +119,7 @@ impl<'a> Dialled<'a> {
 
     /// From now on, each step takes `limit` at the most.
     pub(super) fn allow(&mut self, limit: Duration) {
-        self.deadline = Instant::now() + limit;
+        self.deadline = self.wire.config.clock.now().plus(limit);
     }
 
     /// Returns the server's answer, and when the request was sent, on the lease's clock.
@@ -189,7 +190,7 @@ impl<'a> Dialled<'a> {
 
     /// How long to wait for a server at once, so that a close is noticed.
     fn time_slice(&self) -> io::Result<Duration> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
+        let left = self.deadline.since(self.wire.config.clock.now());
         if left.is_zero() {
             return Err(io::Error::new(io::ErrorKind::TimedOut, "no answer in time"));
         }

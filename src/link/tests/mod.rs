@@ -7,6 +7,7 @@
 mod bounds;
 mod breaks;
 mod hostile;
+mod kept;
 mod probes;
 mod relaying;
 mod sessions;
@@ -83,6 +84,8 @@ struct Setup {
     auth: Vec<AuthInfo>,
     backoff: Backoff,
     by_sync: bool,
+    tick: Option<Duration>,
+    clock: Clock,
     tls: Option<super::Tls>,
 }
 
@@ -100,6 +103,8 @@ impl Default for Setup {
             auth,
             backoff,
             by_sync: false,
+            tick: None,
+            clock: Clock::default(),
             tls,
         }
     }
@@ -117,6 +122,8 @@ impl Setup {
             auth: self.auth,
             backoff: self.backoff,
             probe_by_sync: self.by_sync,
+            tick: self.tick,
+            clock: self.clock,
             tls: self.tls,
             ..config(Vec::new())
         };

@@ -15,18 +15,18 @@ fn setup() -> Setup {
     }
 }
 
-fn epoch_of(bench: &Bench) -> Arc<Epoch> {
+pub(super) fn epoch_of(bench: &Bench) -> Arc<Epoch> {
     let state = bench.link.wire.state.lock();
     Arc::clone(&state.server.as_ref().expect("connected").epoch)
 }
 
-fn stands(epoch: &Arc<Epoch>, path: &str) -> NodeStands {
+pub(super) fn stands(epoch: &Arc<Epoch>, path: &str) -> NodeStands {
     let now = epoch.lease().now();
     epoch.node_stands(path, now).expect("proven")
 }
 
 /// The answer to a multi of one check.
-fn checked(err: i32) -> Vec<u8> {
+pub(super) fn checked(err: i32) -> Vec<u8> {
     let (kind, error) = match err {
         0 => (13_i32, None),
         err => (-1, Some(err)),
@@ -40,7 +40,7 @@ fn checked(err: i32) -> Vec<u8> {
 }
 
 /// The number of the next request, which is a multi, and the path of its one check.
-fn next_check(served: &mut Served) -> (i32, Option<String>) {
+pub(super) fn next_check(served: &mut Served) -> (i32, Option<String>) {
     loop {
         let body = served.0.receive().expect("a request");
         let (xid, opcode) = (int(&body, 0), int(&body, 4));
