@@ -38,7 +38,7 @@ const CLOSE_BOUND: Duration = Duration::from_secs(2);
 /// long as the servers keep it. It declares the session lost by its own clock, before a server
 /// can have expired it: no later than 31/32 of the negotiated timeout after a moment at which the
 /// ensemble's *leader* provably knew of it (docs/design.md has the argument). So a holder that is
-/// cut off hears of it 5 to 7 twelfths of the timeout after the cut, and a session is kept over
+/// cut off hears of it 5 to 6 elevenths of the timeout after the cut, and a session is kept over
 /// silent trouble of up to about a quarter of it. Then every held lock is lost (see
 /// [`MutexGuard::lost`](crate::MutexGuard::lost)), and the client goes on with a new session by
 /// itself; threads that wait for a lock queue again within their deadlines.

@@ -64,11 +64,14 @@ impl Cadence {
     ///   (`minSessionTimeout`), so `tick / 2` is at most T/4. M is T/3.
     /// - Known: M is `tick`, so that a PING may be late by half a tick. But no more than T/3 where
     ///   that leaves a margin of a sixth of a tick, as it does for T at two ticks.
+    ///
+    /// Where M is T/3, q is T/11, so that the fourth probe after a (1) is a (2) for round trips of
+    /// up to T/33. With T/12 it would be the fifth for any: each base older by a probe.
     pub(super) fn of(timeout: Duration, tick: Option<Duration>) -> Self {
         let third = timeout / 3;
         Self {
             ping_within: tick.map_or(third, |tick| tick.min(third.max(tick * 2 / 3))),
-            probe_after: timeout / 12,
+            probe_after: timeout / 11,
             patience: timeout / 6,
         }
     }

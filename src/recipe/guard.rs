@@ -25,7 +25,7 @@ macro_rules! holding_methods {
         /// asks nobody.
         ///
         /// With T the smallest session timeout that was granted: almost T right after the client
-        /// connected, and in quiet use 5 to 7 twelfths of T less a 32nd of T, also right after an
+        /// connected, and in quiet use 5 to 6 elevenths of T less a 32nd of T, also right after an
         /// acquire of a client that had nothing. What it does not speak of is a removal of our
         /// node by somebody.
         #[must_use]

@@ -240,7 +240,7 @@ fn ages_in_quiet_use(late: u64, trip: u64) -> (u64, u64) {
     (youngest, oldest)
 }
 
-/// So `remaining()` is between 5T/12 and 7T/12 there, less the margin and one round trip.
+/// At q = M/4 the round trip decides which; the cadence of the library keeps clear of that.
 #[test]
 fn the_base_is_five_to_seven_probes_old_in_quiet_use() {
     let q = M / 4;
