@@ -157,7 +157,6 @@ pub(crate) trait LinkObserver: Send + Sync {
 
 /// What happens to the connection.
 #[derive(Debug)]
-#[allow(dead_code, reason = "the session takes up the connections")]
 pub(crate) enum LinkEvent {
     /// A connection stands and the credentials were presented; traffic waits for [`Link::open`].
     Connected {
@@ -167,7 +166,11 @@ pub(crate) enum LinkEvent {
         connection: u64,
     },
     /// The connection broke. All that was in flight has been answered.
-    Suspended { epoch: Arc<Epoch>, connection: u64 },
+    Suspended {
+        #[allow(dead_code, reason = "the tests tell sessions apart by it")]
+        epoch: Arc<Epoch>,
+        connection: u64,
+    },
     /// The session is over.
     Expired { epoch: Arc<Epoch> },
     /// A probe found a node of ours, at this path without the chroot, gone.
@@ -218,7 +221,6 @@ impl Link {
     }
 
     /// Lets traffic through on exactly this connection, if it still stands.
-    #[allow(dead_code, reason = "the session takes it up")]
     pub(crate) fn open(&self, connection: u64) {
         let mut state = self.wire.state.lock();
         let stands = state.server.as_ref();

@@ -26,7 +26,6 @@ pub(crate) trait Slot: Send + Sync {
 
 /// What became of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "the session takes it up")]
 pub(crate) enum Answer {
     Done(Reply),
     /// The server refused.
@@ -37,7 +36,6 @@ pub(crate) enum Answer {
 
 /// A request that went unanswered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[allow(dead_code, reason = "the session takes it up")]
 pub(crate) struct Lost {
     /// The length of the request.
     pub(crate) bytes: usize,
@@ -78,7 +76,6 @@ impl Link {
     /// Says `requests` on exactly this connection, in one write, and returns before they are
     /// answered: never blocks, but for the lock of the link. If they are not sent, the slot is
     /// never called; if they are, it is called once, perhaps before this returns.
-    #[allow(dead_code, reason = "the session takes it up")]
     pub(crate) fn submit(
         &self,
         connection: u64,

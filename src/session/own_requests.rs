@@ -254,9 +254,7 @@ impl Answers {
             }
             codec::Reply::Stat(stat) => Reply::Stat(Some(stat.into())),
             codec::Reply::Data(data, stat) => Reply::Data(data, stat.into()),
-            codec::Reply::Children(names) | codec::Reply::ChildrenWithStat(names, _) => {
-                Reply::Children(names)
-            }
+            codec::Reply::Children(names) => Reply::Children(names),
             codec::Reply::Multi(steps) => {
                 Reply::Multi(steps.into_iter().map(|step| self.changed(step)).collect())
             }

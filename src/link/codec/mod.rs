@@ -6,8 +6,6 @@
 //! be trusted any more. Nothing is allocated by a number that was only claimed: what a count
 //! promises must be there. (The records are those of ZooKeeper's `zookeeper.jute`.)
 
-#![allow(dead_code, unused_imports, reason = "transactions come with the lease")]
-
 mod bytes;
 mod reply;
 mod request;
@@ -53,7 +51,6 @@ mod opcode {
     pub(super) const SET_ACL: i32 = 7;
     pub(super) const GET_CHILDREN: i32 = 8;
     pub(super) const SYNC: i32 = 9;
-    pub(super) const GET_CHILDREN_2: i32 = 12;
     /// Only ever inside a [`MULTI`]: alone it can corrupt the data of 3.8.0 and 3.9.0
     /// (ZOOKEEPER-2623).
     pub(super) const CHECK: i32 = 13;

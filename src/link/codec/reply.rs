@@ -18,8 +18,6 @@ pub(crate) enum Reply {
     Data(Vec<u8>, Stat),
     /// In no order.
     Children(Vec<String>),
-    /// And the stat of their parent.
-    ChildrenWithStat(Vec<String>, Stat),
     Synced,
     /// To a multi of which all was done: an answer to each step.
     Multi(Vec<StepReply>),
@@ -74,7 +72,6 @@ pub(in crate::link) enum Expected {
     Stat,
     Data,
     Children,
-    ChildrenWithStat,
     Synced,
     /// With the opcode of each step.
     Multi(Box<[i32]>),
@@ -113,9 +110,6 @@ impl Expected {
             Self::Stat => Reply::Stat(Stat::read(reader)?),
             Self::Data => Reply::Data(reader.buffer()?.to_vec(), Stat::read(reader)?),
             Self::Children => Reply::Children(read_names(reader)?),
-            Self::ChildrenWithStat => {
-                Reply::ChildrenWithStat(read_names(reader)?, Stat::read(reader)?)
-            }
             Self::Synced => {
                 reader.text()?;
                 Reply::Synced

@@ -36,11 +36,6 @@ pub(crate) enum Request {
         path: String,
         watch: bool,
     },
-    /// The names, and the stat of the parent.
-    GetChildren2 {
-        path: String,
-        watch: bool,
-    },
     /// Answered when the server has applied all that its leader had committed.
     Sync {
         path: String,
@@ -59,6 +54,10 @@ pub(crate) enum Step {
     Create(NewNode),
     /// Within a multi, some servers (3.8.0) leave out the stat: then this is answered like a
     /// create, by [`StepReply::Created`](super::StepReply::Created).
+    #[allow(
+        dead_code,
+        reason = "its answers are decoded and tested; no recipe asks for it yet"
+    )]
     Create2(NewNode),
     Delete {
         path: String,
@@ -100,7 +99,6 @@ pub(crate) struct Access {
 pub(crate) enum CreateMode {
     Persistent,
     Ephemeral,
-    PersistentSequential,
     EphemeralSequential,
 }
 
@@ -161,7 +159,6 @@ impl Request {
             Self::GetData { .. } => opcode::GET_DATA,
             Self::SetData { .. } => opcode::SET_DATA,
             Self::GetChildren { .. } => opcode::GET_CHILDREN,
-            Self::GetChildren2 { .. } => opcode::GET_CHILDREN_2,
             Self::Sync { .. } => opcode::SYNC,
             Self::Multi(_) => opcode::MULTI,
             Self::RemoveWatches { .. } => opcode::REMOVE_WATCHES,
@@ -177,7 +174,6 @@ impl Request {
             Self::Exists { .. } | Self::SetData { .. } => Expected::Stat,
             Self::GetData { .. } => Expected::Data,
             Self::GetChildren { .. } => Expected::Children,
-            Self::GetChildren2 { .. } => Expected::ChildrenWithStat,
             Self::Sync { .. } => Expected::Synced,
             Self::Multi(steps) => Expected::Multi(steps.iter().map(Step::opcode).collect()),
         }
@@ -189,8 +185,7 @@ impl Request {
             Self::Delete { path, version } => write_versioned(writer, path, *version),
             Self::Exists { path, watch }
             | Self::GetData { path, watch }
-            | Self::GetChildren { path, watch }
-            | Self::GetChildren2 { path, watch } => {
+            | Self::GetChildren { path, watch } => {
                 writer.buffer(path.as_bytes());
                 writer.boolean(*watch);
             }
@@ -257,7 +252,6 @@ impl NewNode {
         writer.int(match self.mode {
             CreateMode::Persistent => 0,
             CreateMode::Ephemeral => 1,
-            CreateMode::PersistentSequential => 2,
             CreateMode::EphemeralSequential => 3,
         });
     }

@@ -56,10 +56,6 @@ fn requests_are_written_by_the_book() {
             vec![b"\0\0\0\x01", NODE, b"\0\0\0\x01"],
         ),
         (
-            create(CreateMode::PersistentSequential),
-            vec![b"\0\0\0\x01", NODE, b"\0\0\0\x02"],
-        ),
-        (
             Request::Create2(node(CreateMode::EphemeralSequential)),
             vec![b"\0\0\0\x0f", NODE, b"\0\0\0\x03"],
         ),
@@ -98,13 +94,6 @@ fn requests_are_written_by_the_book() {
                 watch: true,
             },
             vec![b"\0\0\0\x08", PATH, b"\x01"],
-        ),
-        (
-            Request::GetChildren2 {
-                path: path(),
-                watch: false,
-            },
-            vec![b"\0\0\0\x0c", PATH, b"\0"],
         ),
         (Request::Sync { path: path() }, vec![b"\0\0\0\x09", PATH]),
         (
@@ -227,10 +216,6 @@ fn written(reply: &Reply) -> (Expected, Vec<u8>) {
         Reply::Stat(stat) => (Expected::Stat, stat_bytes(stat)),
         Reply::Data(data, stat) => (Expected::Data, [buffer(data), stat_bytes(stat)].concat()),
         Reply::Children(names) => (Expected::Children, names_bytes(names)),
-        Reply::ChildrenWithStat(names, stat) => (
-            Expected::ChildrenWithStat,
-            [names_bytes(names), stat_bytes(stat)].concat(),
-        ),
         Reply::Synced => (Expected::Synced, buffer(b"/")),
         Reply::Multi(steps) => {
             let kinds = steps.iter().map(|step| match step {
@@ -293,7 +278,6 @@ fn replies() -> impl Strategy<Value = Reply> {
         stats().prop_map(Reply::Stat),
         (vec(any::<u8>(), 0..50), stats()).prop_map(|(data, stat)| Reply::Data(data, stat)),
         names().prop_map(Reply::Children),
-        (names(), stats()).prop_map(|(names, stat)| Reply::ChildrenWithStat(names, stat)),
         Just(Reply::Synced),
         vec(step_replies(), 0..5).prop_map(Reply::Multi),
         (0_usize..4).prop_map(|step| Reply::Aborted {
@@ -303,14 +287,13 @@ fn replies() -> impl Strategy<Value = Reply> {
     ]
 }
 
-const ALL_EXPECTED: [Expected; 8] = [
+const ALL_EXPECTED: [Expected; 7] = [
     Expected::Created,
     Expected::CreatedWithStat,
     Expected::Nothing,
     Expected::Stat,
     Expected::Data,
     Expected::Children,
-    Expected::ChildrenWithStat,
     Expected::Synced,
 ];
 
@@ -320,7 +303,7 @@ fn kept(reply: &Reply) -> usize {
     match reply {
         Reply::Created(path) | Reply::CreatedWithStat(path, _) => path.capacity(),
         Reply::Data(data, _) => data.capacity(),
-        Reply::Children(names) | Reply::ChildrenWithStat(names, _) => {
+        Reply::Children(names) => {
             assert_eq!(names.capacity(), names.len());
             names.iter().map(name).sum()
         }
