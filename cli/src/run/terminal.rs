@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions};
 
-use rustix::process::{Pid, getpgid, getpgrp, getpid, getsid};
+use rustix::process::Pid;
 use rustix::termios::{tcgetpgrp, tcsetpgrp};
 
 /// The terminal of our session, if it has one.
@@ -11,7 +11,8 @@ use rustix::termios::{tcgetpgrp, tcsetpgrp};
 /// else has it.
 pub(crate) struct Terminal {
     tty: Option<File>,
-    ours: Pid,
+    /// None if it began outside of our PID namespace, where it has no number.
+    ours: Option<Pid>,
 }
 
 impl Terminal {
@@ -20,7 +21,8 @@ impl Terminal {
         let tty = OpenOptions::new().read(true).open("/dev/tty");
         Self {
             tty: tty.ok(),
-            ours: getpgrp(),
+            // That of `rustix` does not allow for zero.
+            ours: Pid::from_raw(nix::unistd::getpgrp().as_raw()),
         }
     }
 
@@ -29,24 +31,24 @@ impl Terminal {
     /// The kernel does not stop a group that has no such parent ("orphaned"), for example when we
     /// are all that runs on the terminal.
     pub(crate) fn has_job_control(&self) -> bool {
-        self.tty.is_some() && is_job(self.ours).unwrap_or_default()
+        self.tty.is_some() && is_job(Standing::look_up)
     }
 
     /// Whether our own group is in the foreground.
     pub(crate) fn is_ours(&self) -> bool {
-        self.foreground() == Some(self.ours)
+        self.ours.is_some() && self.foreground() == self.ours
     }
 
     pub(crate) fn give_to(&self, group: Pid) {
-        self.pass(self.ours, group);
+        self.pass(self.ours, Some(group));
     }
 
     pub(crate) fn take_from(&self, group: Pid) {
-        self.pass(group, self.ours);
+        self.pass(Some(group), self.ours);
     }
 
-    fn pass(&self, from: Pid, to: Pid) {
-        if let Some(tty) = &self.tty
+    fn pass(&self, from: Option<Pid>, to: Option<Pid>) {
+        if let (Some(tty), Some(from), Some(to)) = (&self.tty, from, to)
             && self.foreground() == Some(from)
         {
             let _ = tcsetpgrp(tty, to);
@@ -58,23 +60,92 @@ impl Terminal {
     }
 }
 
-/// Whether somebody above us in our session is of another group than `ours`.
-fn is_job(ours: Pid) -> Option<bool> {
-    let session = getsid(None).ok()?;
-    let mut above = parent(getpid())?;
-    while getsid(Some(above)) == Ok(session) {
-        if getpgid(Some(above)) != Ok(ours) {
-            return Some(true);
-        }
-        above = parent(above)?;
-    }
-    Some(false)
+/// Where a process stands, as the kernel tells it in `/proc/PID/stat`.
+///
+/// A group or session that began outside of our PID namespace, as in a container that was entered,
+/// has the number zero there, and so has a parent outside. `getsid` answers zero as well, which is
+/// no process and which the types of `rustix` do not allow for.
+#[derive(Clone, Copy)]
+struct Standing {
+    parent: u32,
+    group: u32,
+    session: u32,
 }
 
-fn parent(of: Pid) -> Option<Pid> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", of.as_raw_nonzero())).ok()?;
-    // The name before may hold any character; after it come the state and the parent.
-    let (_, after_name) = stat.rsplit_once(')')?;
-    let parent = after_name.split_whitespace().nth(1)?;
-    Pid::from_raw(parent.parse().ok()?)
+impl Standing {
+    /// `of` is a number, or `self`.
+    fn look_up(of: &str) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{of}/stat")).ok()?)
+    }
+
+    fn parse(stat: &str) -> Option<Self> {
+        // The name before may hold any character; after it come the state and the numbers.
+        let (_, after_name) = stat.rsplit_once(')')?;
+        let mut numbers = after_name.split_whitespace().skip(1);
+        let mut next = || numbers.next()?.parse().ok();
+        Some(Self {
+            parent: next()?,
+            group: next()?,
+            session: next()?,
+        })
+    }
+}
+
+/// Whether somebody above us in our session is of another group than we are.
+fn is_job(look_up: impl Fn(&str) -> Option<Standing>) -> bool {
+    let Some(ours) = look_up("self") else {
+        return false;
+    };
+    let mut parent = ours.parent;
+    while let Some(above) = look_up(&parent.to_string())
+        && above.session == ours.session
+    {
+        if above.group != ours.group {
+            return true;
+        }
+        parent = above.parent;
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Standing, is_job};
+
+    /// Whether process 9, which is us, is a job, by lines of `/proc`.
+    fn is_a_job(lines: &[&str]) -> bool {
+        let line_of = |number: &str| {
+            let number = if number == "self" { "9" } else { number };
+            let begin = format!("{number} (");
+            lines.iter().find(|line| line.starts_with(&begin))
+        };
+        is_job(|number| Standing::parse(line_of(number)?))
+    }
+
+    #[test]
+    fn a_shell_with_job_control_gives_us_a_group_of_our_own() {
+        assert!(is_a_job(&["5 (bash) S 1 5 5 0", "9 (zklock) S 5 9 5 0"]));
+        let through_a_script = [
+            "5 (bash) S 1 5 5 0",
+            "8 (a ) b) S 5 8 5 0",
+            "9 (zklock) S 8 8 5 0",
+        ];
+        assert!(is_a_job(&through_a_script));
+    }
+
+    #[test]
+    fn who_has_the_session_or_the_group_alone_is_no_job() {
+        assert!(!is_a_job(&["5 (sshd) S 1 5 5 0", "9 (zklock) S 5 9 9 0"]));
+        assert!(!is_a_job(&["5 (sh) S 1 5 5 0", "9 (zklock) S 5 5 5 0"]));
+        assert!(!is_a_job(&[]));
+    }
+
+    /// Zero stands for what began outside.
+    #[test]
+    fn sessions_from_outside_of_the_pid_namespace_are_told_from_ours() {
+        assert!(!is_a_job(&["5 (init) S 0 0 0 0", "9 (zklock) S 5 9 9 0"]));
+        assert!(!is_a_job(&["9 (zklock) S 0 9 0 0"]));
+        // A shell in a namespace that was made within its session.
+        assert!(is_a_job(&["1 (bash) S 0 1 0 0", "9 (zklock) S 1 9 0 0"]));
+    }
 }
