@@ -20,9 +20,15 @@ pub(crate) fn server() -> &'static Server {
     SERVER.get_or_init(Server::start)
 }
 
+/// Becomes the program that follows, with no signal ignored: a shell without job control has
+/// interrupts ignored for what it starts in the background, such as a whole run of these tests.
+pub(crate) const WITH_DEFAULT_SIGNALS: [&str; 2] = ["env", "--default-signal"];
+
 /// The program, with nothing about ZooKeeper in its environment.
 pub(crate) fn bare() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_zklock"));
+    let [become_it, with] = WITH_DEFAULT_SIGNALS;
+    let mut command = Command::new(become_it);
+    command.args([with, env!("CARGO_BIN_EXE_zklock")]);
     command.env_remove("ZK_CONNECT").env_remove("ZK_AUTH");
     command
 }
@@ -112,7 +118,8 @@ impl Running {
             // What it runs goes with it.
             self.child.kill().expect("it is our child");
             panic!(
-                "not within {SOON:?}: its end; it said {:?}",
+                "not within {SOON:?}: its end; it said {:?} and {:?}",
+                all(&self.lines),
                 all(&self.errors)
             );
         };

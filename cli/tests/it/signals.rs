@@ -1,6 +1,8 @@
 //! Signals to the command and to what it runs.
 
-use crate::ground::{Running, SOON, client, queue_length, said, wait_for_queue, zklock};
+use crate::ground::{
+    Running, SOON, WITH_DEFAULT_SIGNALS, client, queue_length, said, wait_for_queue, zklock,
+};
 use crate::support::{process, wait_until};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -97,13 +99,16 @@ fn the_death_of_a_command_is_told() {
 /// What `nohup` does.
 #[test]
 fn what_was_ignored_stays_ignored() {
-    let mut command = Command::new("sh");
+    let [become_it, with] = WITH_DEFAULT_SIGNALS;
+    let mut command = Command::new(become_it);
     command
         .args([
-            "-c",
-            r#"trap "" HUP USR1; exec "$0" run /signals/ignored -- grep SigIgn /proc/self/status"#,
+            with,
+            "--ignore-signal=HUP,USR1",
+            env!("CARGO_BIN_EXE_zklock"),
         ])
-        .arg(env!("CARGO_BIN_EXE_zklock"))
+        .args(["run", "/signals/ignored", "--"])
+        .args(["grep", "SigIgn", "/proc/self/status"])
         .env("ZK_CONNECT", crate::ground::server().connect_string());
     let said = said(&mut command);
     let mask = said.out.trim().rsplit('\t').next().expect("a mask");

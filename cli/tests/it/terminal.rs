@@ -7,7 +7,9 @@ use std::thread;
 
 use pty_process::blocking::{Command, Pty, open};
 
-use crate::ground::{Running, SOON, client, queue_length, server, wait_for_queue, zklock};
+use crate::ground::{
+    Running, SOON, WITH_DEFAULT_SIGNALS, client, queue_length, server, wait_for_queue, zklock,
+};
 use crate::support::{wait_for_some, wait_until};
 
 const CTRL_C: &str = "\x03";
@@ -25,7 +27,9 @@ struct OnTerminal {
 impl OnTerminal {
     fn start(program: &str, arguments: &[&str]) -> Self {
         let (pty, pts) = open().expect("a terminal can be had");
-        let command = Command::new(program)
+        let [become_it, with] = WITH_DEFAULT_SIGNALS;
+        let command = Command::new(become_it)
+            .args([with, program])
             .args(arguments)
             .env("ZK_CONNECT", server().connect_string())
             .env("PS1", "$ ");
