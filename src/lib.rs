@@ -60,7 +60,6 @@
 //! - `sasl`: logging in by SASL DIGEST-MD5.
 //! - `serde`: [`ClientConfig`] can be read from files of settings.
 
-mod aside;
 #[cfg(not(shuttle))]
 mod client;
 mod error;
@@ -68,6 +67,7 @@ mod fork;
 mod global_queue;
 #[cfg(all(test, shuttle))]
 mod interleavings;
+mod job_queue;
 mod link;
 mod local_queue;
 #[cfg(not(shuttle))]

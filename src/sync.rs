@@ -2,7 +2,7 @@
 //! and `std`, or those of the `shuttle` explorer when the model tests are compiled
 //! (`--cfg shuttle`).
 //!
-//! Everything above the seam ([`crate::session::keeper`]) takes its primitives from here, so that
+//! Everything above the seam ([`crate::session::backend`]) takes its primitives from here, so that
 //! the explorer sees every step at which one thread can overtake another.
 
 use std::time::Instant;
@@ -11,6 +11,7 @@ use std::time::Instant;
 mod real {
     pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
     pub(crate) use std::sync::atomic;
+    pub(crate) use std::thread::ThreadId;
     use std::time::Instant;
 
     /// Waits to be notified, until `deadline` at most. Returns whether the deadline ended the wait.
@@ -28,6 +29,10 @@ mod real {
         }
     }
 
+    pub(crate) fn this_thread() -> ThreadId {
+        std::thread::current().id()
+    }
+
     pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
         std::thread::Builder::new()
             .name(name.to_owned())
@@ -42,6 +47,7 @@ mod explored {
 
     use shuttle::rand::Rng;
     pub(crate) use shuttle::sync::atomic;
+    pub(crate) use shuttle::thread::ThreadId;
 
     /// `shuttle`'s mutex with the face of `parking_lot`'s.
     #[derive(Debug, Default)]
@@ -115,6 +121,10 @@ mod explored {
         let inner = guard.0.take().expect("not waiting");
         guard.0 = Some(condvar.0.wait(inner).unwrap_or_else(|e| e.into_inner()));
         false
+    }
+
+    pub(crate) fn this_thread() -> ThreadId {
+        shuttle::thread::current().id()
     }
 
     pub(crate) fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> std::io::Result<()> {

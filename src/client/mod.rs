@@ -44,9 +44,9 @@ const CLOSE_BOUND: Duration = Duration::from_secs(2);
 /// itself; threads that wait for a lock queue again within their deadlines.
 ///
 /// # Threads
-/// Six for each client (`zklock-up`, `zklock-down`, `zklock-monitor` and three of the `zookeeper`
-/// crate), and up to four `zklock-worker`s when there is clean-up to do, after a reconnect, or once
-/// a lock has been held for 100 ms. With an [`observer`](ClientBuilder::observer) or a logger,
+/// Seven for each client at the most. `zklock-up`, `zklock-down` and three of the `zookeeper` crate
+/// always run. `zklock-chores` comes when there is clean-up to do, after a reconnect, or once a lock
+/// has been held for 100 ms. With an [`observer`](ClientBuilder::observer) or a logger,
 /// `zklock-aside` runs what those do.
 ///
 /// # Fork
@@ -494,7 +494,7 @@ impl ClientBuilder {
         let observer = Arc::new(ToSession(weak.clone()));
         let chroot = to.chroot.clone();
         let backend = ZkBackend::connect(config, chroot, &self.acl, observer, weak)?;
-        session.attach(Box::new(backend))?;
+        session.attach(Box::new(backend));
         let bound = Bound::until(deadline_after(self.connect_timeout));
         let waiter = Waiter::new(&session, &bound);
         waiter.contact(0).map_err(|error| {

@@ -11,7 +11,7 @@ use super::frame::{self, ConnectRequest, ConnectResponse, FrameBuffer, Next};
 use super::stream::Stream;
 use super::targets::Target;
 use super::tls::Channel;
-use super::wire::Wire;
+use super::wire::{Wire, say};
 
 /// A TCP connect cannot be interrupted, so it never takes longer than this: closing the client has
 /// two seconds.
@@ -75,6 +75,9 @@ impl<'a> Dialled<'a> {
         let Some(tls) = &self.wire.config.tls else {
             return Ok(self);
         };
+        if let Some(warning) = tls.warning() {
+            say!(self.wire, Warn, "{warning}");
+        }
         let channel = Channel::begin(tls, &target.name)?;
         while channel.is_shaking_hands() {
             self.send_pending(&channel)?;

@@ -127,6 +127,13 @@ impl Down<'_> {
         for (host, why) in round.unknown {
             self.failed(host, None, why);
         }
+        for (host, why) in round.not_fresh {
+            say!(
+                wire,
+                Debug,
+                "{host}: {why}; its last known addresses are tried"
+            );
+        }
         let limit = self.dial_limit();
         let mut refusals = Vec::new();
         let servers = round.targets.len();

@@ -10,7 +10,7 @@ use super::dial::Dialled;
 use super::frame;
 use super::targets::Targets;
 use super::ticket::Ticket;
-use super::wire::{Server, Wire};
+use super::wire::{Server, Wire, say};
 
 /// What one server is given.
 const ONE_SERVER: Duration = Duration::from_secs(1);
@@ -117,7 +117,13 @@ fn close_anywhere(wire: &Wire, ticket: &Ticket, targets: &Targets) -> bool {
                 wire.state.lock().session_closed = true;
                 return true;
             }
-            Err(error) => log::debug!("{target}: the session was not closed there: {error}"),
+            Err(error) => {
+                say!(
+                    wire,
+                    Debug,
+                    "{target}: the session was not closed there: {error}"
+                );
+            }
         }
     }
     false

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::frame::{self, ConnectRequest, ConnectResponse};
 use super::upstream;
-use super::wire::Wire;
+use super::wire::{Wire, say};
 
 /// What a stranger who says nothing can cost.
 const PATIENCE: Duration = Duration::from_millis(200);
@@ -102,7 +102,11 @@ impl Gate {
             let (stream, peer) = match self.listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) => {
-                    log::warn!("the loopback port of the client: {error}; accepting again");
+                    say!(
+                        wire,
+                        Warn,
+                        "the loopback port of the client: {error}; accepting again"
+                    );
                     // No descriptor may be left, and that lasts. What else changes matters little.
                     let mut state = wire.state.lock();
                     wire.changed.wait_for(&mut state, PATIENCE);
@@ -113,7 +117,9 @@ impl Gate {
                 Ok(answers) => return (stream, answers),
                 Err(why) => {
                     let _ = stream.shutdown(Shutdown::Both);
-                    log::warn!(
+                    say!(
+                        wire,
+                        Warn,
                         "dropped a stranger from {peer} at the client's loopback port: {why}"
                     );
                 }
@@ -187,7 +193,7 @@ mod tests {
     }
 
     fn gate() -> Gate {
-        let wire = Wire::new(config(Vec::new()), Arc::new(Deaf));
+        let wire = Wire::new(config(Vec::new()), Arc::new(Deaf)).expect("a socket");
         Gate::open(wire).expect("a port")
     }
 

@@ -33,8 +33,8 @@
 //!
 //! # Threads
 //!
-//! Two, and whoever calls. `zklock-up` reads the crate's requests. `zklock-down` dials, reads
-//! replies and events, pings, cuts silent connections, and at the end says good-bye. Bytes for the
+//! Two, and whoever calls. `zklock-up` reads the crate's requests, and looks at the clock for the
+//! session above. `zklock-down` dials, reads replies and events, pings, cuts silent connections, and at the end says good-bye. Bytes for the
 //! server are queued under the lock of the [state](wire::State), and sent without waiting by
 //! whoever gets the right to send, for all; what the socket does not take then, `zklock-down`
 //! sends. So no caller, and neither thread, ever waits for a server's window. A slot is told by
@@ -66,6 +66,7 @@ mod lease;
 mod probes;
 mod probing;
 mod replies;
+mod rouse;
 #[cfg(feature = "sasl")]
 mod sasl;
 #[cfg(not(feature = "sasl"))]
@@ -149,6 +150,12 @@ impl fmt::Debug for AuthInfo {
 /// Hears what happens to the connection, on the link's threads: may only signal.
 pub(crate) trait LinkObserver: Send + Sync {
     fn on_link(&self, event: LinkEvent);
+    /// What is over by the clock may be declared over. Returns for how long the clock need not be
+    /// looked at, unless [`Link::look_soon`] is called; `None`: for ever. Called on `zklock-up`,
+    /// which nothing holds up.
+    fn on_clock(&self) -> Option<Duration> {
+        None
+    }
     /// Has a line logged, where a logger that is stuck holds up nobody.
     fn log(&self, level: log::Level, target: &'static str, line: String) {
         log::log!(target: target, level, "{line}");
@@ -214,7 +221,7 @@ impl Link {
         config: LinkConfig,
         observer: Arc<dyn LinkObserver>,
     ) -> io::Result<(Self, Gate)> {
-        let wire = Wire::new(config, observer);
+        let wire = Wire::new(config, observer)?;
         let gate = Gate::open(Arc::clone(&wire))?;
         wire.spawn("zklock-down", downstream::run)?;
         Ok((Self { wire }, gate))
@@ -227,6 +234,11 @@ impl Link {
         if stands.is_some_and(|server| server.connection == connection) && !state.closing {
             state.open = true;
         }
+    }
+
+    /// Has `zklock-up` look at the clock, now or soon after.
+    pub(crate) fn look_soon(&self) {
+        self.wire.up.rouse();
     }
 
     /// Lets traffic through on the connection of `epoch` that stands.

@@ -14,6 +14,10 @@ impl Tls {
     pub(crate) fn check(&self) -> Result<(), String> {
         match *self {}
     }
+
+    pub(super) fn warning(&self) -> Option<String> {
+        match *self {}
+    }
 }
 
 impl Channel {

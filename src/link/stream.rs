@@ -8,9 +8,7 @@ use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-#[cfg(unix)]
-use std::os::unix::net::UnixStream;
-
+use super::rouse::{Ready, Rouse};
 use super::tls::Channel;
 
 /// A connection to a server that has passed its handshake.
@@ -18,34 +16,17 @@ pub(super) struct Stream {
     socket: TcpStream,
     /// What passes it is sealed, if there is one.
     channel: Option<Channel>,
-    /// Ends a [`wait`](Self::wait): what is written to the first is read from the second.
-    #[cfg(unix)]
-    rouse: (UnixStream, UnixStream),
-}
-
-/// What a wait came to.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Ready {
-    pub(super) readable: bool,
-    pub(super) writable: bool,
+    /// Ends a [`wait`](Self::wait).
+    rouse: Rouse,
 }
 
 impl Stream {
-    #[cfg(unix)]
     pub(super) fn new(socket: TcpStream, channel: Option<Channel>) -> io::Result<Self> {
-        let rouse = UnixStream::pair()?;
-        rouse.0.set_nonblocking(true)?;
-        rouse.1.set_nonblocking(true)?;
         Ok(Self {
             socket,
             channel,
-            rouse,
+            rouse: Rouse::new()?,
         })
-    }
-
-    #[cfg(not(unix))]
-    pub(super) fn new(socket: TcpStream, channel: Option<Channel>) -> io::Result<Self> {
-        Ok(Self { socket, channel })
     }
 
     /// How long a wait lasts at the most where it cannot be told (other systems than Unix), and a
@@ -89,56 +70,18 @@ impl Stream {
 
     /// Waits until there is something to read, or if `to_write` until the socket takes more, or
     /// [`rouse`](Self::rouse) was called, or for `limit`.
-    #[cfg(unix)]
     pub(super) fn wait(&self, limit: Duration, to_write: bool) -> io::Result<Ready> {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
         // A record that was opened may hold more than was read, and the socket knows nothing of it.
-        let opened = self.has_opened();
+        let opened = self.channel.as_ref().is_some_and(Channel::has_clear);
         let limit = if opened { Duration::ZERO } else { limit };
-        let interest = if to_write {
-            PollFlags::IN | PollFlags::OUT
-        } else {
-            PollFlags::IN
-        };
-        let mut watched = [
-            PollFd::new(&self.socket, interest),
-            PollFd::new(&self.rouse.1, PollFlags::IN),
-        ];
-        let limit = Timespec::try_from(limit).ok();
-        poll(&mut watched, limit.as_ref())?;
-        let [socket, roused] = watched.map(|fd| fd.revents());
-        if !roused.is_empty() {
-            while matches!((&self.rouse.1).read(&mut [0; 64]), Ok(64)) {}
-        }
-        Ok(Ready {
-            // An error or the end is found by reading.
-            readable: opened || !socket.difference(PollFlags::OUT).is_empty(),
-            writable: socket.contains(PollFlags::OUT),
-        })
-    }
-
-    #[cfg(not(unix))]
-    #[expect(clippy::unused_self, reason = "the read itself waits")]
-    pub(super) fn wait(&self, _limit: Duration, _to_write: bool) -> io::Result<Ready> {
-        Ok(Ready {
-            readable: true,
-            writable: false,
-        })
-    }
-
-    #[cfg(unix)]
-    fn has_opened(&self) -> bool {
-        self.channel.as_ref().is_some_and(Channel::has_clear)
+        let mut ready = self.rouse.wait(&self.socket, to_write, Some(limit))?;
+        ready.readable |= opened;
+        Ok(ready)
     }
 
     /// Ends the wait that is under way, or the next.
     pub(super) fn rouse(&self) {
-        #[cfg(unix)]
-        {
-            use std::io::Write;
-            // If it is full, the wait ends anyway.
-            let _ = (&self.rouse.0).write(&[0]);
-        }
+        self.rouse.rouse();
     }
 
     /// Ends reads, writes and waits that are under way, on all threads.

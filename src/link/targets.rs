@@ -39,6 +39,8 @@ pub(super) struct Round {
     pub(super) targets: Vec<Target>,
     /// Hosts without an address, and why.
     pub(super) unknown: Vec<(String, String)>,
+    /// Hosts whose addresses are those of the last time, and why.
+    pub(super) not_fresh: Vec<(String, String)>,
 }
 
 /// All hosts, and what the resolver said about them.
@@ -89,7 +91,7 @@ impl Targets {
             let host = lookup.host.to_string();
             match failure {
                 Some(why) if lookup.known.is_empty() => round.unknown.push((host, why)),
-                Some(why) => log::debug!("{host}: {why}; its last known addresses are tried"),
+                Some(why) => round.not_fresh.push((host, why)),
                 None => {}
             }
         }

@@ -1,19 +1,40 @@
-//! `zklock-up`: from the crate to the server.
+//! `zklock-up`: from the crate to the server, and with an eye on the clock.
 
 use super::wire::say;
 use std::io;
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::LinkEvent;
+use super::dial::is_timeout;
 use super::frame::{self, FrameBuffer, Next, RequestHeader};
 use super::voice::Said;
 use super::wire::{Server, State, Wire, tell_lost};
 
-/// Relays the crate's requests until the crate is gone.
+/// How long a read lasts where nothing else can end it, and so how late a look at the clock can be.
+const BLIND: Duration = Duration::from_millis(10);
+
+/// Relays the crate's requests, and looks at the clock, until the crate is gone.
+///
+/// Here the clock is looked at in time whatever the servers do: this thread waits for nothing else
+/// but the crate, which is in this process.
 pub(super) fn run(wire: &Arc<Wire>, mut loopback: TcpStream) {
     let mut buffer = FrameBuffer::new(frame::REQUEST_HEADER_BYTES, frame::MAX_REQUEST_BYTES);
+    if cfg!(not(unix)) {
+        let _ = loopback.set_read_timeout(Some(BLIND));
+    }
     loop {
+        let next_look = wire.look_at_clock();
+        match wire.up.wait(&loopback, false, next_look) {
+            Ok(ready) if ready.readable => {}
+            Ok(_) => continue,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                say!(wire, Error, "cannot wait for the crate: {error}");
+                break;
+            }
+        }
         match buffer.fill(&mut loopback) {
             Ok(0) => break,
             Ok(_) => {
@@ -22,7 +43,7 @@ pub(super) fn run(wire: &Arc<Wire>, mut loopback: TcpStream) {
                 }
                 acknowledge(&loopback);
             }
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == io::ErrorKind::Interrupted || is_timeout(&error) => {}
             Err(error) => {
                 say!(wire, Debug, "from the crate: {error}");
                 break;

@@ -14,9 +14,20 @@ use super::frame::{self, RequestHeader};
 use super::in_flight::InFlight;
 use super::lease::Epoch;
 use super::probing::Probing;
+use super::rouse::Rouse;
 use super::stream::Stream;
 use super::voice::{NotSent, Said};
 use super::{LinkConfig, LinkEvent, LinkObserver};
+
+/// Has a line logged where a logger that is stuck holds up nobody.
+macro_rules! say {
+    ($wire:expr, $level:ident, $($line:tt)+) => {
+        if log::Level::$level <= log::max_level() {
+            $wire.log(log::Level::$level, module_path!(), format!($($line)+));
+        }
+    };
+}
+pub(super) use say;
 
 /// What is kept for a server that takes it slowly; twice of it while some is being sent.
 pub(super) const MOST_OUTGOING_BYTES: usize = 8 << 20;
@@ -115,6 +126,8 @@ pub(super) struct Wire {
     /// Something changed that a thread of the link waits for: closing, an abandoned session, the
     /// last reply, a thread's end.
     pub(super) changed: Condvar,
+    /// Ends a wait of `zklock-up`.
+    pub(super) up: Rouse,
 }
 
 /// Whoever answers the crate holds this from taking a request off `in_flight` until its answer is
@@ -146,18 +159,27 @@ pub(super) struct State {
 }
 
 impl Wire {
-    pub(super) fn new(config: LinkConfig, observer: Arc<dyn LinkObserver>) -> Arc<Self> {
-        Arc::new(Self {
+    pub(super) fn new(
+        config: LinkConfig,
+        observer: Arc<dyn LinkObserver>,
+    ) -> io::Result<Arc<Self>> {
+        Ok(Arc::new(Self {
             config,
             observer,
             state: Mutex::new(State::new()),
             changed: Condvar::new(),
-        })
+            up: Rouse::new()?,
+        }))
     }
 
     /// To be called with `state` unlocked: the session has locks of its own.
     pub(super) fn tell(&self, event: LinkEvent) {
         self.observer.on_link(event);
+    }
+
+    /// To be called with `state` unlocked, on `zklock-up`.
+    pub(super) fn look_at_clock(&self) -> Option<Duration> {
+        self.observer.on_clock()
     }
 
     /// Has a line logged; a logger may block, and this thread must not. See [`say`].
@@ -189,7 +211,7 @@ impl Wire {
                 Sent::All => {}
                 Sent::Full => return,
                 Sent::Broken(error) => {
-                    log::debug!("to the server: {error}");
+                    say!(self, Debug, "to the server: {error}");
                     return;
                 }
             }
@@ -376,13 +398,3 @@ impl State {
         }
     }
 }
-
-/// Has a line logged where a logger that is stuck holds up nobody.
-macro_rules! say {
-    ($wire:expr, $level:ident, $($line:tt)+) => {
-        if log::Level::$level <= log::max_level() {
-            $wire.log(log::Level::$level, module_path!(), format!($($line)+));
-        }
-    };
-}
-pub(super) use say;

@@ -126,6 +126,10 @@ pub(crate) trait Backend: Send + Sync {
     fn open(&self, connection: u64);
     /// Ends this connection, if it stands; another one is made, and the session goes on.
     fn cut(&self, connection: u64);
+    /// Has somebody look at the clock of the lease, now or soon after; see
+    /// [`LinkObserver::on_clock`](crate::link::LinkObserver::on_clock).
+    fn look_soon(&self) {}
+
     /// Ends a session that we do not believe in any more; a new one is made.
     fn abandon(&self, epoch: &Epoch);
     /// Ends the session and every thread below the seam, within `bound`.

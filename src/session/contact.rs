@@ -12,6 +12,7 @@ use super::backend::{
     Answer, Change, Changed, Created, NoReply, Refusal, Reply, Request, WatchKind,
 };
 use super::call_error::{CallError, Step};
+use super::observe::say;
 use super::own_call::OwnCall;
 use super::phase::{Connection, NoContact};
 use super::waiter::Waiter;
@@ -342,7 +343,11 @@ impl<'a> Contact<'a> {
         match self.change_all(vec![check]) {
             Ok(Changes::Made(_)) => epoch.node_stands(path, epoch.lease().now()),
             not => {
-                log::debug!("{path}: its session is not proved to stand: {not:?}");
+                say!(
+                    self.session,
+                    Debug,
+                    "{path}: its session is not proved to stand: {not:?}"
+                );
                 None
             }
         }

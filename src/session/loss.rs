@@ -33,10 +33,10 @@ impl fmt::Display for LossReason {
 pub(crate) trait EpochBound: Send + Sync {
     /// The session is over, or the client was closed.
     fn lose(&self, reason: LossReason);
-    /// There is contact again in the same session: do our nodes still stand? On a worker thread.
+    /// There is contact again in the same session: do our nodes still stand? On `zklock-chores`.
     fn verify(self: Arc<Self>);
     /// Has our nodes watched if this has lasted for long enough. Returns whether it is too young
-    /// for that. On a worker thread.
+    /// for that. On `zklock-chores`.
     fn patrol(self: Arc<Self>, now: Instant) -> bool;
     /// The paths of our nodes.
     fn nodes(&self) -> &[String];

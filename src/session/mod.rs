@@ -9,8 +9,8 @@
 //! All of [`State`] is under `Session::state`. No call to ZooKeeper is made, nothing is logged and
 //! no caller's code is run while it is locked; `Backend::open`, which sets a flag of the link, is
 //! the one thing below the seam that is called under it. Lock order: a lock's local queue, then
-//! `Session::state`, then the locks of watches, monitor, workers, signals and the link, of which
-//! none calls back up.
+//! `Session::state`, then the locks of watches, the job queues, signals and the link, of which none
+//! calls back up.
 //!
 //! Whoever must hear of something is told before it is logged: a logger is somebody else's code,
 //! and may block or panic.
@@ -24,7 +24,6 @@ mod created;
 mod loss;
 #[cfg(all(test, shuttle))]
 pub(crate) mod memory;
-mod monitor;
 mod notice;
 pub(crate) mod observe;
 mod orphan;
@@ -39,7 +38,6 @@ pub(crate) mod retry;
 mod transitions;
 mod waiter;
 mod watches;
-mod workers;
 #[cfg(not(shuttle))]
 pub(crate) mod zk;
 
@@ -56,8 +54,6 @@ pub(crate) use self::contact::{Changes, Contact, found, gone};
 pub(crate) use self::created::{find_created, find_plain};
 pub(crate) use self::loss::EpochBound;
 pub use self::loss::LossReason;
-use self::monitor::Monitor;
-pub(crate) use self::monitor::OnTimer;
 use self::observe::observer::Observer;
 pub(crate) use self::observe::{Observation, Stats};
 pub(crate) use self::orphan::{ID, Orphan, Proof, id_of};
@@ -69,9 +65,9 @@ use self::retry::RetryPolicy;
 pub(crate) use self::waiter::Waiter;
 use self::watches::Watches;
 pub(crate) use self::watches::{OnWatchEvent, Wake, Watch};
-use self::workers::Workers;
 use crate::error::{Error, Result};
 use crate::fork::ForkCheck;
+use crate::job_queue::JobQueue;
 use crate::link::Epoch;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{self, Mutex};
@@ -84,8 +80,14 @@ const EVENT_BACKLOG: usize = 1024;
 pub(crate) trait LocalLock: Send + Sync {
     /// The client was closed: wake everybody who queues locally.
     fn closed(&self);
-    /// There is contact again in the same session. On a worker thread.
+    /// There is contact again in the same session. On `zklock-chores`.
     fn reconnected(&self) {}
+}
+
+/// Something to be called at a time.
+pub(crate) trait OnTimer: Send + Sync {
+    /// Called on `zklock-chores`.
+    fn on_timer(self: Arc<Self>);
 }
 
 /// One client's session and all that depends on it.
@@ -100,9 +102,11 @@ pub(crate) struct Session {
     /// anywhere: a tenure is proven on one connection and suspect on any other.
     connection: AtomicU64,
     watches: Watches,
-    workers: Workers,
+    /// Requests that nobody waits for: orphans to remove, tenures to look at after a reconnect, idle
+    /// tenures to end. While it is stuck on a silent connection, until the link has cut that,
+    /// further jobs wait: nothing that a holder must be told depends on them.
+    chores: JobQueue,
     orphans: Orphans,
-    monitor: Monitor,
     observation: Observation,
 }
 
@@ -155,22 +159,20 @@ impl Session {
             }),
             connection: AtomicU64::new(0),
             watches: Watches::default(),
-            workers: Workers::default(),
+            chores: JobQueue::new("zklock-chores", usize::MAX),
             orphans: Orphans::default(),
-            monitor: Monitor::default(),
             observation: Observation::new(observer),
         })
     }
 
     /// Gives the session its backend, whose events may have begun to come already.
-    pub(crate) fn attach(self: &Arc<Self>, backend: Box<dyn Backend>) -> Result<()> {
+    pub(crate) fn attach(self: &Arc<Self>, backend: Box<dyn Backend>) {
         if self.backend.set(backend).is_err() {
             unreachable!("a session is given its backend once");
         }
         let mut state = self.state.lock();
         let opened = state.phase.answered();
         self.follow(state, opened);
-        self.monitor.start(self)
     }
 
     fn backend(&self) -> &dyn Backend {
@@ -319,9 +321,9 @@ impl Session {
         state.tenures.insert(key, tenure);
         let patrol = !std::mem::replace(&mut state.patrolling, true);
         drop(state);
-        // The monitor may sleep by a longer lease, that of a session in which nothing stood.
+        // The next look may be as late as the lease of a session in which nothing stood.
         if contact.epoch().lease().ends_within_a_beat() {
-            self.monitor.nudge();
+            self.backend().look_soon();
         }
         if patrol {
             self.patrol_later();
@@ -350,24 +352,23 @@ impl Session {
         }
     }
 
-    /// Runs `job` on a worker thread.
+    /// Runs `job` on `zklock-chores`. Not after the end.
     pub(crate) fn submit(&self, job: impl FnOnce() + Send + 'static) {
-        self.workers.submit(Box::new(job));
+        self.chores.run(job);
     }
 
-    /// Calls `timer` on a worker thread, `at` or soon after.
+    /// Calls `timer` on `zklock-chores`, `at` or soon after. Not after the end.
     pub(crate) fn at(&self, at: Instant, timer: Weak<dyn OnTimer>) {
-        #[cfg(not(shuttle))]
-        self.monitor.at(at, timer);
+        let call = move || {
+            if let Some(timer) = timer.upgrade() {
+                timer.on_timer();
+            }
+        };
         // In a model, time is an event like any other.
-        #[cfg(shuttle)]
-        {
-            let _ = at;
-            self.submit(move || {
-                if let Some(timer) = timer.upgrade() {
-                    timer.on_timer();
-                }
-            });
+        if cfg!(shuttle) {
+            self.chores.run(call);
+        } else {
+            self.chores.run_at(at, call);
         }
     }
 

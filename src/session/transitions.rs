@@ -98,16 +98,38 @@ impl Session {
     }
 
     /// What lies below the seam has ended by itself: nothing works any more.
-    pub(crate) fn broken(self: &Arc<Self>) {
-        let session = Arc::clone(self);
-        // Not on this thread: it is one of those that `close` waits for.
-        self.submit(move || session.shut(LossReason::Closed));
+    pub(crate) fn broken(&self) {
+        self.shut(LossReason::Closed);
         say!(
             self,
             Error,
             "the ZooKeeper client of {} has died; closing",
             self.target
         );
+    }
+
+    /// Declares the session lost if its lease is over; else says for how long nobody need look. Often
+    /// enough, too, for a machine that slept: what a thread waits on stands still meanwhile, and the
+    /// lease does not.
+    pub(crate) fn look_at_clock(&self) -> Option<Duration> {
+        self.chores.see_to_thread();
+        self.observation.aside().see_to_thread();
+        let epoch = self.epoch()?;
+        let lease = epoch.lease();
+        if lease.is_alive()
+            && let Some(look) = lease.next_look(lease.now())
+        {
+            return Some(look);
+        }
+        self.lost(epoch.number(), LossReason::Session);
+        say!(
+            self,
+            Warn,
+            "session 0x{:x}: nothing proves any more that it stands at {}, so it may have expired",
+            epoch.session_id(),
+            self.target()
+        );
+        None
     }
 
     /// Follows a step of the phase that may have opened the connection.
@@ -137,7 +159,7 @@ impl Session {
         state.wake_all();
         let to_verify = resumed && !state.tenures.is_empty();
         drop(state);
-        self.monitor.nudge();
+        self.backend().look_soon();
         if to_verify {
             let session = Arc::clone(self);
             self.submit(move || session.verify_tenures());
@@ -165,10 +187,9 @@ impl Session {
             epoch.lease().seal();
         }
         // An observer or a logger that is stuck is left behind, and is not what this waits for.
-        self.observation.aside().close();
-        let ended = self.workers.wait_ended(deadline)
-            & self.monitor.wait_ended(deadline)
-            & self.observation.aside().wait_ended(deadline);
+        self.observation.aside().finish();
+        let ended =
+            self.chores.wait_ended(deadline) & self.observation.aside().wait_ended(deadline);
         if !ended {
             say!(
                 self,
@@ -203,8 +224,7 @@ impl Session {
         for lock in locks.values().filter_map(Weak::upgrade) {
             lock.closed();
         }
-        self.workers.close();
-        self.monitor.close();
+        self.chores.stop();
     }
 }
 

@@ -204,6 +204,10 @@ impl Backend for ZkBackend {
         self.link.cut(connection);
     }
 
+    fn look_soon(&self) {
+        self.link.look_soon();
+    }
+
     fn abandon(&self, epoch: &Epoch) {
         self.link.abandon(epoch);
     }
@@ -215,6 +219,7 @@ impl Backend for ZkBackend {
         // The link answers the good-bye of the handle itself; it ends the crate's threads.
         drop(self.handle.lock().take());
         if !self.link.wait_ended(deadline) {
+            // On the thread of the one who closes: it may be held up by a logger.
             log::warn!("a thread of the link is still dialling; it ends when its attempt does");
         }
     }
@@ -269,6 +274,10 @@ impl LinkObserver for ToSession {
         if let Some(session) = self.0.upgrade() {
             session.observation().log(level, target, || line);
         }
+    }
+
+    fn on_clock(&self) -> Option<Duration> {
+        self.0.upgrade()?.look_at_clock()
     }
 
     fn on_link(&self, event: LinkEvent) {

@@ -19,7 +19,7 @@ pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
 
 /// Somebody who must know that the lock is asked for.
 pub(crate) trait OnRevoke: Send + Sync {
-    /// Called on a worker thread.
+    /// Called on `zklock-chores`.
     fn on_revoke(&self);
 }
 

@@ -3,10 +3,11 @@
 //! Other libraries left a probe node, an `exists` watch on a node that is gone, or a closure for
 //! each attempt that failed.
 
+use std::thread;
 use std::time::Duration;
 
-use crate::ground::{Puppet, SOON, client_at, mutex, raw};
-use crate::support::{Server, process, wait_until};
+use crate::ground::{Puppet, SOON, client_at, mutex, raw, server};
+use crate::support::{Proxy, Server, process, wait_until};
 
 const TRIES: usize = 10_000;
 const WAITS: usize = 10_000;
@@ -25,7 +26,7 @@ fn failures_leave_nothing() {
             assert!(lock.try_lock().expect("answers").is_none());
         }
         // Most of them time out in the local queue, and in turn one in the global one.
-        std::thread::scope(|scope| {
+        thread::scope(|scope| {
             for _ in 0..WAITERS {
                 scope.spawn(|| {
                     for _ in 0..waits / WAITERS {
@@ -62,6 +63,41 @@ fn failures_leave_nothing() {
     );
     let grown = process::resident_bytes().saturating_sub(memory);
     assert!(grown < 200 << 20, "{grown} bytes more");
+}
+
+/// However much there is to do: many threads on many locks, lines to log, a reconnect.
+#[test]
+fn a_client_has_seven_threads_at_most() {
+    const CALLERS: usize = 8;
+    let proxy = Proxy::start(server().addr());
+    let mut puppet = Puppet::start(&proxy.connect_string(), "/leaks/threads");
+    let threads = process::thread_names_of;
+    let pid = puppet.pid().to_string();
+    assert_eq!(puppet.say("lock"), "ok");
+    proxy.reset_all();
+    // Confirmed, or to be done in the background.
+    puppet.say("unlock");
+    let folder = tempfile::tempdir().expect("a place for the history");
+    let history = folder.path().join("history");
+    std::fs::write(&history, "").expect("a place for the history");
+    puppet.command(&format!("run multi {CALLERS} 40 {}", history.display()));
+    let mut most = 0;
+    thread::scope(|scope| {
+        let ended = scope.spawn(|| puppet.answer());
+        while !ended.is_finished() {
+            most = most.max(threads(&pid).len());
+        }
+        assert_eq!(ended.join().expect("an answer"), "ok");
+    });
+    assert!(most <= 1 + CALLERS + 7, "{most} threads");
+    let mut all = threads(&pid);
+    all.retain(|name| name.starts_with("zklock-"));
+    all.sort_unstable();
+    assert_eq!(
+        all,
+        ["zklock-aside", "zklock-chores", "zklock-down", "zklock-up"]
+    );
+    assert_eq!(threads(&pid).len(), 1 + 7);
 }
 
 fn threads_of_ours() -> usize {

@@ -18,6 +18,8 @@ use zklock::{
 
 fn main() {
     let _ = env_logger::try_init();
+    // Whatever of it the logger writes, the library has it all to say.
+    log::set_max_level(log::LevelFilter::Trace);
     let arguments: Vec<String> = std::env::args().collect();
     let [_, servers, path, timeout] = arguments.as_slice() else {
         panic!("puppet SERVERS PATH SESSION_TIMEOUT_MS");

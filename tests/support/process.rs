@@ -52,9 +52,14 @@ pub(crate) fn threads_named(prefix: &str) -> usize {
 
 /// The names of all threads of this process, as the kernel keeps them.
 pub(crate) fn thread_names() -> Vec<String> {
+    thread_names_of("self")
+}
+
+/// The names of all threads of this process or another.
+pub(crate) fn thread_names_of(process: &str) -> Vec<String> {
     // A thread may end between the listing and the reading.
-    entries("/proc/self/task")
-        .filter_map(|task| fs::read_to_string(format!("/proc/self/task/{task}/comm")).ok())
+    entries(&format!("/proc/{process}/task"))
+        .filter_map(|task| fs::read_to_string(format!("/proc/{process}/task/{task}/comm")).ok())
         .map(|name| name.trim_end().to_owned())
         .collect()
 }

@@ -101,8 +101,8 @@ impl Tls {
     ///
     /// With servers that ask for it (`ssl.clientAuth`) its subject is who this client is, in the
     /// scheme `x509`; see [`Acl::creator_all`](crate::Acl::creator_all) and
-    /// [`Acl::entry`](crate::Acl::entry). A key that every user of the machine can read is warned
-    /// about in the log, once.
+    /// [`Acl::entry`](crate::Acl::entry). A key that every user of the machine can read
+    /// or change is warned about in the log, once.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if a file cannot be read or has no certificate or key in
@@ -118,6 +118,9 @@ impl Tls {
             warned: Arc::default(),
         });
         self.config().map_err(Error::invalid)?;
+        if let Some(warning) = self.warning() {
+            log::warn!("{warning}");
+        }
         Ok(self)
     }
 
@@ -158,6 +161,11 @@ impl Tls {
     pub(super) fn certificate_file(&self) -> Option<String> {
         let identity = self.identity.as_ref()?;
         Some(identity.certificate.display().to_string())
+    }
+
+    /// What is to be logged about the files, once. The files may have been replaced since.
+    pub(in crate::link) fn warning(&self) -> Option<String> {
+        self.identity.as_ref()?.warning()
     }
 
     /// A connection to `host`, with the files as they are now.
@@ -238,13 +246,15 @@ impl IdentityFiles {
         let chain = certificates_in(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key)
             .map_err(|error| unreadable(&self.key, &error, "private key in the clear"))?;
-        if is_readable_by_all(&self.key) && !self.warned.swap(true, Ordering::Relaxed) {
-            log::warn!(
-                "{}: every user can read this private key",
-                self.key.display()
-            );
-        }
         Ok((chain, key))
+    }
+
+    fn warning(&self) -> Option<String> {
+        let warn = is_open_to_all(&self.key) && !self.warned.swap(true, Ordering::Relaxed);
+        warn.then(|| {
+            let key = self.key.display();
+            format!("{key}: every user of this machine can read or change this private key")
+        })
     }
 
     fn refused(&self, error: &TlsError) -> String {
@@ -303,13 +313,13 @@ fn unreadable(file: &Path, error: &pem::Error, wanted: &str) -> String {
 
 /// Members of its group may be meant to.
 #[cfg(unix)]
-fn is_readable_by_all(file: &Path) -> bool {
+fn is_open_to_all(file: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
-    const BY_ALL: u32 = 0o004;
+    const BY_ALL: u32 = 0o006;
     std::fs::metadata(file).is_ok_and(|file| file.permissions().mode() & BY_ALL != 0)
 }
 
 #[cfg(not(unix))]
-fn is_readable_by_all(_file: &Path) -> bool {
+fn is_open_to_all(_file: &Path) -> bool {
     false
 }

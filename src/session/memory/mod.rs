@@ -71,9 +71,7 @@ impl Ensemble {
             sync::spawn("line", move || run(&line)).expect("a thread");
         }
         let backend = MemoryBackend(Arc::clone(&line));
-        session
-            .attach(Box::new(backend))
-            .expect("no thread to start");
+        session.attach(Box::new(backend));
         line.new_session();
         (session, line)
     }

@@ -1,6 +1,6 @@
 //! What a client tells of itself: to an [`Observer`], to the log, and as [`Stats`].
 //!
-//! Nothing here blocks or calls anybody back: what is told goes to the thread of [`Aside`]. So it
+//! Nothing here blocks or calls anybody back: what is told goes to a thread of its own. So it
 //! may be told of under the lock of a local queue or of the session, which keeps the order.
 //! Without an observer a question costs one plain load.
 
@@ -19,14 +19,17 @@ use self::observer::{
 };
 use super::connection::ConnectionEvent;
 use super::loss::LossReason;
-use crate::aside::Aside;
 use crate::error::Error;
+use crate::job_queue::JobQueue;
+
+/// What is kept for an observer or a logger that is stuck.
+const BACKLOG: usize = 4096;
 
 /// See the [module](self).
-#[derive(Default)]
 pub(crate) struct Observation {
     observer: Option<Arc<dyn Observer>>,
-    aside: Aside,
+    /// Runs what is somebody else's.
+    aside: JobQueue,
     counts: Counts,
 }
 
@@ -34,7 +37,8 @@ impl Observation {
     pub(crate) fn new(observer: Option<Arc<dyn Observer>>) -> Self {
         Self {
             observer,
-            ..Self::default()
+            aside: JobQueue::new("zklock-aside", BACKLOG),
+            counts: Counts::default(),
         }
     }
 
@@ -57,7 +61,7 @@ impl Observation {
         self.counts.waits()
     }
 
-    pub(super) fn aside(&self) -> &Aside {
+    pub(super) fn aside(&self) -> &JobQueue {
         &self.aside
     }
 
