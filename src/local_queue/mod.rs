@@ -80,12 +80,13 @@ struct Local {
     closed: bool,
 }
 
+/// In boxes: what is passed from turn to turn moves often.
 enum Turn {
     Free,
     Leading,
-    Held(Stint),
+    Held(Box<Stint>),
     Between,
-    Idle { stint: Stint, since: Instant },
+    Idle { stint: Box<Stint>, since: Instant },
 }
 
 impl LocalQueue {
@@ -226,7 +227,7 @@ impl LocalQueue {
     }
 
     /// This thread leads from now on; an idle tenure that is not good any more ends first.
-    fn lead_after(&self, stint: Option<Stint>, bound: &Bound) -> Lead<'_, Self> {
+    fn lead_after(&self, stint: Option<Box<Stint>>, bound: &Bound) -> Lead<'_, Self> {
         let lead = self.lead();
         match stint {
             None => {}
@@ -297,14 +298,14 @@ impl LocalQueue {
         self.tell_acquired(waited, Way::Asked);
     }
 
-    fn stint(&self, won: Won) -> Stint {
-        let mut stint = Stint {
+    fn stint(&self, won: Won) -> Box<Stint> {
+        let mut stint = Box::new(Stint {
             tenure: won.tenure,
             news: News::Unknown(None),
             handoffs: 0,
             company_since: None,
             held_since: None,
-        };
+        });
         self.note(&mut stint, won.news);
         stint
     }
@@ -464,7 +465,7 @@ impl Local {
         clippy::option_option,
         reason = "outer: whether; inner: what to end first"
     )]
-    fn begin_lead(&mut self) -> Option<Option<Stint>> {
+    fn begin_lead(&mut self) -> Option<Option<Box<Stint>>> {
         match std::mem::replace(&mut self.turn, Turn::Leading) {
             Turn::Free => Some(None),
             Turn::Idle { stint, .. } => Some(Some(stint)),

@@ -18,9 +18,9 @@ pub(super) enum Next {
     /// The lock is somebody's again, or idle.
     Settled,
     /// It must be known first whether others wait.
-    Look(Stint),
+    Look(Box<Stint>),
     /// The tenure is over.
-    Leave(Stint),
+    Leave(Box<Stint>),
 }
 
 /// Who waits for a release to be confirmed.
@@ -73,34 +73,35 @@ impl LocalQueue {
     /// Decides what comes after a release, and does what can be done without ZooKeeper. The turn
     /// is `Between`.
     #[inline]
-    pub(super) fn settle(&self, local: &mut Local, stint: Stint) -> Next {
+    pub(super) fn settle(&self, local: &mut Local, stint: Box<Stint>) -> Next {
         if local.closed || (local.row.is_empty() && self.policy.linger.is_zero()) {
             return Next::Leave(stint);
         }
-        let now = sync::now();
-        if !stint.tenure.is_held() || stint.tenure.is_in_last_turn() {
+        if stint.tenure.is_in_last_turn() {
             return Next::Leave(stint);
         }
         if local.row.is_empty() {
+            // Whoever takes an idle tenure looks at the clock; here what is known will do.
             return match stint.company() {
+                _ if !stint.tenure.was_held() => Next::Leave(stint),
                 Company::None => {
-                    self.idle(local, stint, now);
+                    self.idle(local, stint);
                     Next::Settled
                 }
                 Company::Unknown => Next::Look(stint),
                 Company::Some => Next::Leave(stint),
             };
         }
-        if !self.policy.hand_off {
+        if !self.policy.hand_off || !stint.tenure.is_held() {
             return Next::Leave(stint);
         }
         match stint.company() {
             Company::None => self.hand_over(local, stint),
             // While the policy leaves turns anyway, whether somebody waits need not be known.
-            Company::Unknown | Company::Some if self.policy.has_turns_left(&stint, now) => {
+            Company::Unknown | Company::Some if self.policy.has_turns_left(&stint) => {
                 let mut stint = stint;
                 stint.handoffs += 1;
-                stint.company_since.get_or_insert(now);
+                stint.company_since.get_or_insert_with(sync::now);
                 self.hand_over(local, stint)
             }
             Company::Unknown => Next::Look(stint),
@@ -109,7 +110,7 @@ impl LocalQueue {
     }
 
     /// Makes the first thread in the queue the holder.
-    pub(super) fn hand_over(&self, local: &mut Local, mut stint: Stint) -> Next {
+    pub(super) fn hand_over(&self, local: &mut Local, mut stint: Box<Stint>) -> Next {
         self.tell_released(&mut stint, true);
         stint.held_since = self.begin_hold();
         local.turn = Turn::Held(stint);
@@ -130,8 +131,9 @@ impl LocalQueue {
         self.settle(local, stint)
     }
 
-    pub(super) fn idle(&self, local: &mut Local, mut stint: Stint, now: Instant) {
+    pub(super) fn idle(&self, local: &mut Local, mut stint: Box<Stint>) {
         self.tell_released(&mut stint, true);
+        let now = sync::now();
         local.turn = Turn::Idle { stint, since: now };
         if !local.timed {
             local.timed = true;

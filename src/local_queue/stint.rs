@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::global_queue::News;
 use crate::session::observe::observer::Label;
+use crate::sync;
 use crate::tenure::Tenure;
 
 /// How long a tenure may go on.
@@ -42,7 +43,7 @@ impl Default for Policy {
 
 impl Policy {
     /// Whether the lock may change hands once more inside this process, though others wait.
-    pub(super) fn has_turns_left(&self, stint: &Stint, now: Instant) -> bool {
+    pub(super) fn has_turns_left(&self, stint: &Stint) -> bool {
         let Self {
             max_handoffs,
             max_tenure,
@@ -53,8 +54,12 @@ impl Policy {
             (Some(most), _) => stint.handoffs < most,
             (None, Some(_)) => true,
         };
-        let since = stint.company_since.unwrap_or(now);
-        turns && max_tenure.is_none_or(|most| now.saturating_duration_since(since) < most)
+        turns
+            && max_tenure.is_none_or(|most| {
+                let now = sync::now();
+                let since = stint.company_since.unwrap_or(now);
+                now.saturating_duration_since(since) < most
+            })
     }
 }
 

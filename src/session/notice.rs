@@ -4,6 +4,7 @@ use std::sync::{Arc, Weak};
 
 use super::backend::WatchEvent;
 use crate::sync::Mutex;
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::wait::signal::{Signal, Wakes};
 
 /// Something that wants to know, at once and without blocking, that its watch has fired.
@@ -26,6 +27,9 @@ pub(crate) enum Wake {
 /// answer come by two ways, so until the answer is known the events are kept.
 pub(crate) struct Notice {
     state: Mutex<State>,
+    /// Armed, and nothing was told. Written under `state`, read anywhere: a lingering lock asks at
+    /// every acquire and release.
+    live: AtomicBool,
 }
 
 struct State {
@@ -53,6 +57,7 @@ impl Notice {
                 fired: None,
                 wake,
             }),
+            live: AtomicBool::new(false),
         })
     }
 
@@ -63,15 +68,23 @@ impl Notice {
         let early = std::mem::take(&mut state.early);
         // A notice is armed once more when its watch is left again after it was taken off.
         let Some((number, event)) = early.into_iter().find(|(number, _)| *number > after) else {
+            let live = state.fired.is_none();
+            self.live.store(live, Ordering::Release);
             return;
         };
-        let wake = state.fire(Fired::Event(number, event));
+        let wake = self.fire(&mut state, Fired::Event(number, event));
         drop(state);
         notify(wake);
     }
 
     pub(super) fn is_armed(&self) -> bool {
         self.state.lock().armed_after.is_some()
+    }
+
+    /// Whether it is armed and has not fired.
+    #[inline]
+    pub(super) fn is_live(&self) -> bool {
+        self.live.load(Ordering::Acquire)
     }
 
     pub(super) fn event(&self, number: u64, event: WatchEvent) {
@@ -81,7 +94,7 @@ impl Notice {
                 state.early.push((number, event));
                 None
             }
-            Some(after) if number > after => state.fire(Fired::Event(number, event)),
+            Some(after) if number > after => self.fire(&mut state, Fired::Event(number, event)),
             Some(_) => None,
         };
         drop(state);
@@ -89,8 +102,17 @@ impl Notice {
     }
 
     pub(super) fn removed(&self) {
-        let wake = self.state.lock().fire(Fired::Removed);
+        let mut state = self.state.lock();
+        let wake = self.fire(&mut state, Fired::Removed);
+        drop(state);
         notify(wake);
+    }
+
+    /// Notes what the watch told. Returns whom to wake.
+    fn fire(&self, state: &mut State, fired: Fired) -> Option<Wake> {
+        state.fired.get_or_insert(fired);
+        self.live.store(false, Ordering::Release);
+        state.wake.clone()
     }
 
     pub(crate) fn has_fired(&self) -> bool {
@@ -139,14 +161,6 @@ impl Notice {
     /// From now on wakes nobody.
     pub(crate) fn mute(&self) {
         self.state.lock().wake = None;
-    }
-}
-
-impl State {
-    /// Notes what the watch told. Returns whom to wake.
-    fn fire(&mut self, fired: Fired) -> Option<Wake> {
-        self.fired.get_or_insert(fired);
-        self.wake.clone()
     }
 }
 

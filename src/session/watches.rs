@@ -88,9 +88,7 @@ impl Watch {
 
     /// Whether the watch is on the server, and has not fired.
     pub(crate) fn is_live(&self) -> bool {
-        self.connection == self.session.connection()
-            && self.notice.is_armed()
-            && !self.notice.has_fired()
+        self.connection == self.session.connection() && self.notice.is_live()
     }
 
     /// Whether it is live, and its silence up to now says that nothing has changed.

@@ -163,6 +163,14 @@ impl Tenure {
         self.state() == LockState::Held
     }
 
+    /// As [`is_held`](Self::is_held), as far as is known without a look at the clock. Nobody may
+    /// be let in by it.
+    #[inline]
+    pub(crate) fn was_held(&self) -> bool {
+        !self.lost.load(Ordering::Acquire)
+            && self.proven_on.load(Ordering::Acquire) == self.session.connection()
+    }
+
     /// An error once it is lost. One look at the clock.
     #[inline]
     pub(crate) fn refuse_lost(&self) -> Result<()> {
