@@ -1,44 +1,164 @@
 //! The way out of what was won.
 
+use std::sync::Arc;
+
 use super::folder::Folder;
 use super::place::News;
 use crate::error::{Error, Result};
 use crate::session::backend::Refusal;
 use crate::session::observe::say;
-use crate::session::{CallError, Contact, Orphan, Proof, Step, find_plain};
+use crate::session::{CallError, Contact, Orphan, Proof, Removal, Step, find_plain};
 use crate::tenure::{Ended, Tenure};
 
-/// Ends a tenure: deletes our nodes. An error says that it was lost before, or that a delete is not
-/// confirmed and goes on in the background.
-pub(super) fn leave(folder: &Folder, tenure: &Tenure, news: News) -> Result<()> {
+/// A tenure on its way out: its deletes were sent, or could not be. Dropped unconfirmed, it comes to
+/// its end in the background.
+#[must_use = "whether it went well is not known before it is confirmed"]
+pub(crate) struct Departure {
+    left: Option<Left>,
+    at_end: Option<AtEnd>,
+}
+
+/// Is told whether ZooKeeper has confirmed it.
+type AtEnd = Box<dyn FnOnce(bool) + Send>;
+
+enum Left {
+    Over(Result<()>),
+    Sent(Box<Leaving>),
+}
+
+struct Leaving {
+    removal: Removal,
+    rest: Rest,
+}
+
+/// What there is to do with the answers.
+struct Rest {
+    folder: Arc<Folder>,
+    tenure: Arc<Tenure>,
+    watches: Ended,
+    news: News,
+}
+
+/// Sends the deletes of a tenure's nodes, and does not wait. What cannot be sent goes on in the
+/// background.
+pub(super) fn send_off(folder: &Arc<Folder>, tenure: &Arc<Tenure>, news: News) -> Departure {
     let watches = tenure.end();
-    let mut result = Ok(());
-    match on_its_session(tenure, |contact| contact.delete_all(tenure.nodes())) {
-        Ok(deleted) => {
-            for (node, deleted) in tenure.nodes().iter().zip(deleted) {
-                result = result.and(judge(folder, tenure, node, deleted));
-            }
-        }
+    let left = match on_its_session(tenure, |contact| contact.begin_removal(tenure.nodes())) {
+        Ok(removal) => Left::Sent(Box::new(Leaving {
+            removal,
+            rest: Rest {
+                folder: Arc::clone(folder),
+                tenure: Arc::clone(tenure),
+                watches,
+                news,
+            },
+        })),
         Err(error) => {
-            result = judge(folder, tenure, tenure.node(), Err(error));
+            let result = judge(folder, tenure, tenure.node(), Err(error));
             // The others are as unconfirmed as the first.
             if result.as_ref().is_err_and(Error::is_connection_loss) {
                 for node in &tenure.nodes()[1..] {
                     reap(tenure, node);
                 }
             }
+            tenure.tell_end(false);
+            watches.forget();
+            Left::Over(result)
         }
+    };
+    Departure {
+        left: Some(left),
+        at_end: None,
     }
-    tenure.tell_end(result.is_ok());
-    if result.is_ok() {
-        news.forget();
-    }
-    watches.forget();
-    result
 }
 
-/// As [`leave`], in the background.
-pub(super) fn abandon(tenure: &Tenure, news: News) {
+/// Ends a tenure: deletes our nodes. An error says that it was lost before, or that a delete is not
+/// confirmed and goes on in the background.
+pub(super) fn leave(folder: &Arc<Folder>, tenure: &Arc<Tenure>, news: News) -> Result<()> {
+    send_off(folder, tenure, news).confirm()
+}
+
+impl Departure {
+    /// One that has come to its end already.
+    pub(crate) fn over(result: Result<()>) -> Self {
+        Self {
+            left: Some(Left::Over(result)),
+            at_end: None,
+        }
+    }
+
+    /// Has `at_end` told, once, whether it was confirmed.
+    pub(crate) fn tell(mut self, at_end: impl FnOnce(bool) + Send + 'static) -> Self {
+        self.at_end = Some(Box::new(at_end));
+        self
+    }
+
+    /// Waits for the end. An error says that the tenure was lost before, or that a delete is not
+    /// confirmed and goes on in the background.
+    pub(crate) fn confirm(mut self) -> Result<()> {
+        let result = match self.left.take() {
+            Some(Left::Over(result)) => result,
+            Some(Left::Sent(leaving)) => {
+                let Leaving { removal, rest } = *leaving;
+                rest.end(removal.wait())
+            }
+            None => unreachable!("confirmed or dropped once"),
+        };
+        tell(self.at_end.take(), result.is_ok());
+        result
+    }
+}
+
+impl Drop for Departure {
+    fn drop(&mut self) {
+        let at_end = self.at_end.take();
+        match self.left.take() {
+            None => {}
+            Some(Left::Over(result)) => tell(at_end, result.is_ok()),
+            Some(Left::Sent(leaving)) => {
+                let Leaving { removal, rest } = *leaving;
+                removal.leave_to(move |deleted| {
+                    let session = Arc::clone(rest.tenure.session());
+                    let result = rest.end(deleted);
+                    tell(at_end, result.is_ok());
+                    if let Err(error) = result {
+                        say!(session, Debug, "left in the background: {error}");
+                    }
+                });
+            }
+        }
+    }
+}
+
+fn tell(at_end: Option<AtEnd>, confirmed: bool) {
+    if let Some(at_end) = at_end {
+        at_end(confirmed);
+    }
+}
+
+impl Rest {
+    fn end(self, deleted: Vec<Step<()>>) -> Result<()> {
+        let Self {
+            folder,
+            tenure,
+            watches,
+            news,
+        } = self;
+        let mut result = Ok(());
+        for (node, deleted) in tenure.nodes().iter().zip(deleted) {
+            result = result.and(judge(&folder, &tenure, node, deleted));
+        }
+        tenure.tell_end(result.is_ok());
+        if result.is_ok() {
+            news.forget();
+        }
+        watches.forget();
+        result
+    }
+}
+
+/// As [`send_off`] that nobody confirms, of a node whose name others use, too.
+pub(super) fn abandon_single_node(tenure: &Tenure, news: News) {
     let watches = tenure.end();
     for node in tenure.nodes() {
         reap(tenure, node);

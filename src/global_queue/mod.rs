@@ -28,6 +28,7 @@ pub(crate) mod single_node;
 mod take_over;
 
 pub(crate) use self::folder::make_node;
+pub(crate) use self::leave::Departure;
 pub(crate) use self::limit::Limit;
 pub(crate) use self::participants::Queued;
 pub(crate) use self::permits::PermitFolder;
@@ -56,11 +57,10 @@ pub(crate) trait Contest: Send + Sync {
     /// Looks whether others wait for what we hold, and leaves a watch that tells of any who come.
     /// Fails if our node does not hold any more.
     fn look_for_others(&self, tenure: &Tenure, contact: &Contact<'_>) -> Step<News>;
-    /// Ends a tenure: deletes our node. An error says that it was lost before, or that the delete
-    /// is not confirmed and goes on in the background.
-    fn leave(&self, tenure: &Tenure, news: News) -> Result<()>;
-    /// As [`Contest::leave`], in the background.
-    fn abandon(&self, tenure: &Tenure, news: News);
+    /// Begins to end a tenure: our node is deleted.
+    fn send_off(&self, tenure: &Arc<Tenure>, news: News) -> Departure;
+    /// Ends a tenure. Asks nobody anything on this thread.
+    fn abandon(&self, tenure: &Arc<Tenure>, news: News);
     /// The nodes that stand, in order, with their data.
     fn participants(&self) -> Result<Vec<Queued>>;
     /// Asks for the lock back. Returns whether the node still stands.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::folder::Folder;
 use super::limit::{Limit, Said};
 use super::place::{Claim, Listed, Place};
-use super::{Queued, leave, participants};
+use super::{Departure, Queued, leave, participants};
 use crate::error::{Error, Result};
 use crate::session::backend::Created;
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch};
@@ -172,12 +172,9 @@ impl PermitFolder {
         Ok(self.count(&children))
     }
 
-    pub(crate) fn leave(&self, tenure: &Tenure) -> Result<()> {
-        leave::leave(&self.folder, tenure, super::News::Unknown(None))
-    }
-
-    pub(crate) fn abandon(&self, tenure: &Tenure) {
-        leave::abandon(tenure, super::News::Unknown(None));
+    /// Begins to give permits back.
+    pub(crate) fn send_off(&self, tenure: &Arc<Tenure>) -> Departure {
+        leave::send_off(&self.folder, tenure, super::News::Unknown(None))
     }
 
     pub(crate) fn participants(&self) -> Result<Vec<Queued>> {

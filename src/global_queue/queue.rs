@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::folder::Folder;
 use super::place::{Claim, News, Place, Won};
-use super::{Contest, Queued, leave, participants};
+use super::{Contest, Departure, Queued, leave, participants};
 use crate::error::{Error, Result};
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -213,12 +213,12 @@ impl Contest for GlobalQueue {
         }
     }
 
-    fn leave(&self, tenure: &Tenure, news: News) -> Result<()> {
-        leave::leave(&self.folder, tenure, news)
+    fn send_off(&self, tenure: &Arc<Tenure>, news: News) -> Departure {
+        leave::send_off(&self.folder, tenure, news)
     }
 
-    fn abandon(&self, tenure: &Tenure, news: News) {
-        leave::abandon(tenure, news);
+    fn abandon(&self, tenure: &Arc<Tenure>, news: News) {
+        drop(self.send_off(tenure, news));
     }
 
     fn participants(&self) -> Result<Vec<Queued>> {

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::folder::{Folder, make_node};
-use super::leave;
+use super::leave::{self, Departure};
 use super::place::{Claim, News, Place};
 use crate::error::Result;
 use crate::session::backend::{Refusal, WatchKind};
@@ -159,9 +159,7 @@ impl Rendezvous {
         // The first by name comes last.
         with.sort_by(|a, b| b.name.cmp(&a.name));
         let stays = with.last().is_none_or(|first| own < first.name.as_str());
-        if !stays {
-            self.go_out(tenure, waiter)?;
-        }
+        let gone = (!stays).then(|| self.go_out(tenure));
         for (at, companion) in with.iter().enumerate() {
             let is_last = at + 1 == with.len();
             if is_last && !stays && self.folder.grammar().dialect() == Dialect::Kazoo {
@@ -170,11 +168,23 @@ impl Rendezvous {
             }
             self.see_off(companion, stays.then_some(&**tenure), waiter)?;
         }
-        if stays {
-            self.go_out(tenure, waiter)?;
+        let gone = gone.unwrap_or_else(|| self.go_out(tenure));
+        // Not before: who waits for the next round would find no `ready`, and count us. On the same
+        // connection the deletes are done in the order in which they are sent.
+        self.clear_ready(member, waiter)?;
+        if !waiter.bound().is_none() {
+            return Ok(());
         }
-        // Not before: who waits for the next round would find no `ready`, and count us.
-        self.clear_ready(member, waiter)
+        match gone.confirm() {
+            Err(error) if error.is_lock_lost() => Err(error),
+            // What is not confirmed goes on in the background.
+            _ => Ok(()),
+        }
+    }
+
+    /// Begins to remove our own node.
+    fn go_out(&self, tenure: &Arc<Tenure>) -> Departure {
+        leave::send_off(&self.folder, tenure, News::Unknown(None))
     }
 
     /// Leaves without waiting for the others, in the background. The last one to go takes `ready`
@@ -182,7 +192,11 @@ impl Rendezvous {
     pub(crate) fn abandon(self: &Arc<Self>, member: Member) {
         let session = Arc::clone(self.session());
         if member.ready.is_none() || session.is_forked() {
-            leave::abandon(&member.tenure, News::Unknown(None));
+            drop(leave::send_off(
+                &self.folder,
+                &member.tenure,
+                News::Unknown(None),
+            ));
             return;
         }
         let this = Arc::clone(self);
@@ -264,18 +278,6 @@ impl Rendezvous {
                 _ => Ok(Some(())),
             }
         })
-    }
-
-    /// Removes our own node; if that is not confirmed, it goes on in the background.
-    fn go_out(&self, tenure: &Tenure, waiter: &Waiter<'_>) -> Result<()> {
-        if !waiter.bound().is_none() {
-            leave::abandon(tenure, News::Unknown(None));
-            return Ok(());
-        }
-        match leave::leave(&self.folder, tenure, News::Unknown(None)) {
-            Err(error) if error.is_lock_lost() => Err(error),
-            _ => Ok(()),
-        }
     }
 
     /// Removes the `ready` that let us in, if it is still there.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::folder::{Folder, make_node};
 use super::place::{Claim, Create, News, Place, Won};
-use super::{Contest, Queued, leave, participants};
+use super::{Contest, Departure, Queued, leave, participants};
 use crate::error::{Error, Result};
 use crate::session::backend::{Refusal, WatchKind};
 use crate::session::{
@@ -196,12 +196,13 @@ impl Contest for SingleNode {
         Err(CallError::Left(Error::refused(tenure.node())))
     }
 
-    fn leave(&self, tenure: &Tenure, _: News) -> Result<()> {
-        leave::leave_single_node(&self.node, tenure)
+    /// It may have to look first, and so is over when this returns.
+    fn send_off(&self, tenure: &Arc<Tenure>, _: News) -> Departure {
+        Departure::over(leave::leave_single_node(&self.node, tenure))
     }
 
-    fn abandon(&self, tenure: &Tenure, news: News) {
-        leave::abandon(tenure, news);
+    fn abandon(&self, tenure: &Arc<Tenure>, news: News) {
+        leave::abandon_single_node(tenure, news);
     }
 
     fn participants(&self) -> Result<Vec<Queued>> {

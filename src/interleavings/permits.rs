@@ -123,9 +123,9 @@ impl Process {
         inside.leave(&tenure);
         // Whether the release is confirmed is not this test's question.
         if thread_rng().gen_bool(0.3) {
-            self.permits.abandon(&tenure);
+            drop(self.permits.send_off(&tenure));
         } else {
-            let _ = self.permits.leave(&tenure);
+            let _ = self.permits.send_off(&tenure).confirm();
         }
     }
 }
@@ -220,7 +220,7 @@ fn model_of_permits_whose_folder_is_made_between_two() {
         let held = process.acquire(2, &Bound::none()).expect("free");
         assert_eq!(held.nodes().len(), 2);
         maker.join().expect("no panic");
-        let _ = process.permits.leave(&held);
+        let _ = process.permits.send_off(&held).confirm();
         let session = Arc::clone(&process.session);
         drop(process);
         settle(&ensemble, &[&session]);
@@ -244,7 +244,8 @@ fn model_of_a_maximum_that_is_raised_during_a_break() {
             let process = Arc::clone(&processes[1]);
             shuttle::thread::spawn(move || {
                 let second = process.acquire(1, &Bound::none());
-                let _ = process.permits.leave(&second.expect("waits for its turn"));
+                let second = second.expect("waits for its turn");
+                let _ = process.permits.send_off(&second).confirm();
             })
         };
         let breaker = {
@@ -256,7 +257,7 @@ fn model_of_a_maximum_that_is_raised_during_a_break() {
         // The first permit is not given back before.
         waiter.join().expect("no panic");
         breaker.join().expect("no panic");
-        let _ = processes[0].permits.leave(&held);
+        let _ = processes[0].permits.send_off(&held).confirm();
         let sessions = processes.map(|process| Arc::clone(&process.session));
         settle(&ensemble, &sessions.each_ref());
     });

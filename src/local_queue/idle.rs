@@ -23,7 +23,8 @@ impl LocalQueue {
                 }
             }
         };
-        self.release_slowly(Next::Leave(stint), Parting::Confirmed)
+        self.release_slowly(Next::Leave(stint), Parting::Looking)
+            .confirm()
     }
 }
 

@@ -232,7 +232,8 @@ impl LocalQueue {
         match stint {
             None => {}
             Some(stint) if bound.is_none() => {
-                if let Err(error) = self.contest.leave(&stint.tenure, stint.news) {
+                let departure = self.contest.send_off(&stint.tenure, stint.news);
+                if let Err(error) = departure.confirm() {
                     say!(self.session, Debug, "an idle tenure ended: {error}");
                 }
             }

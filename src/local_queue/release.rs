@@ -1,14 +1,14 @@
 //! What comes after a section: the next thread, an idle tenure, or leaving the global queue.
 
 use crate::session::observe::say;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::seat::Offer;
 use super::stint::{Company, Stint};
 use super::{Local, LocalQueue, Turn};
 use crate::error::Result;
-use crate::global_queue::Place;
+use crate::global_queue::{Departure, Place};
 use crate::session::OnTimer;
 use crate::sync;
 use crate::sync::atomic::Ordering;
@@ -23,51 +23,59 @@ pub(super) enum Next {
     Leave(Box<Stint>),
 }
 
-/// Who waits for a release to be confirmed.
+/// What the releasing thread has time for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Parting {
-    /// The releasing thread.
-    Confirmed,
-    /// Nobody.
-    Aside,
+    /// A look whether others wait.
+    Looking,
+    /// Nothing.
+    AtOnce,
 }
 
 impl LocalQueue {
     /// Gives one hold back. Called by the owner only.
     #[inline]
     pub(crate) fn release(&self) -> Result<()> {
-        self.release_by(Parting::Confirmed)
+        match self.end_turn()? {
+            Next::Settled => Ok(()),
+            next => self.release_slowly(next, Parting::Looking).confirm(),
+        }
     }
 
-    /// As [`LocalQueue::release`], for a caller who has no time left: what must be asked of
-    /// ZooKeeper is asked in the background.
+    /// As [`LocalQueue::release`], but does not wait for ZooKeeper to confirm it.
+    pub(crate) fn send_off(&self) -> Departure {
+        match self.end_turn() {
+            Ok(Next::Settled) => Departure::over(Ok(())),
+            Ok(next) => self.release_slowly(next, Parting::Looking),
+            Err(error) => Departure::over(Err(error)),
+        }
+    }
+
+    /// As [`LocalQueue::send_off`], for a caller who has no time left: nothing is asked of ZooKeeper
+    /// that it would have to wait for.
     pub(crate) fn release_aside(&self) {
-        if let Err(error) = self.release_by(Parting::Aside) {
-            say!(self.session, Debug, "{}: {error}", self.path());
+        match self.end_turn() {
+            Ok(Next::Settled) => {}
+            Ok(next) => drop(self.release_slowly(next, Parting::AtOnce)),
+            Err(error) => say!(self.session, Debug, "{}: {error}", self.path()),
         }
     }
 
     #[inline]
-    fn release_by(&self, parting: Parting) -> Result<()> {
+    fn end_turn(&self) -> Result<Next> {
         // A guard that a forked child has inherited is its parent's.
         self.session.refuse_child()?;
         let depth = self.depth.load(Ordering::Relaxed);
         if depth > 1 {
             self.depth.store(depth - 1, Ordering::Relaxed);
-            return Ok(());
+            return Ok(Next::Settled);
         }
-        let next = {
-            let mut local = self.state.lock();
-            self.owner.store(0, Ordering::Relaxed);
-            let Turn::Held(stint) = std::mem::replace(&mut local.turn, Turn::Between) else {
-                unreachable!("the owner releases what is held");
-            };
-            self.settle(&mut local, stint)
+        let mut local = self.state.lock();
+        self.owner.store(0, Ordering::Relaxed);
+        let Turn::Held(stint) = std::mem::replace(&mut local.turn, Turn::Between) else {
+            unreachable!("the owner releases what is held");
         };
-        match next {
-            Next::Settled => Ok(()),
-            next => self.release_slowly(next, parting),
-        }
+        Ok(self.settle(&mut local, stint))
     }
 
     /// Decides what comes after a release, and does what can be done without ZooKeeper. The turn
@@ -150,11 +158,11 @@ impl LocalQueue {
     }
 
     #[cold]
-    pub(super) fn release_slowly(&self, mut next: Next, parting: Parting) -> Result<()> {
+    pub(super) fn release_slowly(&self, mut next: Next, parting: Parting) -> Departure {
         loop {
             match next {
-                Next::Settled => return Ok(()),
-                Next::Look(stint) if parting == Parting::Aside => next = Next::Leave(stint),
+                Next::Settled => return Departure::over(Ok(())),
+                Next::Look(stint) if parting == Parting::AtOnce => next = Next::Leave(stint),
                 Next::Look(mut stint) => {
                     let looked = self
                         .session
@@ -176,23 +184,32 @@ impl LocalQueue {
                         }
                     };
                 }
-                Next::Leave(stint) => {
-                    // Also when the delete panics: the others must not wait for this thread.
-                    let _lead = self.lead();
-                    let result = if parting == Parting::Aside {
-                        self.contest.abandon(&stint.tenure, stint.news);
-                        Ok(())
-                    } else {
-                        self.contest.leave(&stint.tenure, stint.news)
-                    };
-                    if let Some(since) = stint.held_since {
-                        let confirmed = parting == Parting::Confirmed && result.is_ok();
-                        self.tell_released_since(since, confirmed);
-                    }
-                    return result;
-                }
+                Next::Leave(stint) => return self.leave(*stint, parting),
             }
         }
+    }
+
+    /// The next thread goes on as soon as the delete is sent: on the same connection its create
+    /// comes after it; on another, it finds an old node ahead, which goes in the background.
+    fn leave(&self, stint: Stint, parting: Parting) -> Departure {
+        // Also when this panics: the others must not wait for this thread.
+        let _lead = self.lead();
+        let departure = if parting == Parting::AtOnce {
+            self.contest.abandon(&stint.tenure, stint.news);
+            Departure::over(Ok(()))
+        } else {
+            self.contest.send_off(&stint.tenure, stint.news)
+        };
+        let Some(since) = stint.held_since else {
+            return departure;
+        };
+        // Not the queue: the last handle of the client could go with it, on the link's thread.
+        let (session, label) = (Arc::clone(&self.session), self.policy.label.clone());
+        departure.tell(move |confirmed| {
+            let confirmed = confirmed && parting == Parting::Looking;
+            let held_for = sync::now().saturating_duration_since(since);
+            session.observation().released(&label, held_for, confirmed);
+        })
     }
 
     /// Ends a lead that was not won: the next thread goes on from `place`.

@@ -28,7 +28,7 @@ use super::stint::{Company, company};
 use super::thread_number::thread_number;
 use super::{Keeps, too_deep};
 use crate::error::{Error, Result};
-use crate::global_queue::{Claim, Contest, GlobalQueue, News, Place, Won};
+use crate::global_queue::{Claim, Contest, Departure, GlobalQueue, News, Place, Won};
 use crate::session::observe::observer::{Label, Miss, Way};
 use crate::session::{LocalLock, Session, Waiter};
 use crate::sync::{self, Mutex, MutexGuard};
@@ -474,24 +474,31 @@ impl SharedQueue {
 
     /// Gives one hold of this thread back.
     pub(crate) fn release(&self) -> Result<()> {
-        let Some((group, since)) = self.let_go()? else {
-            return Ok(());
-        };
-        let result = self.contest.leave(&group.tenure, group.news);
-        self.tell_released(since, result.is_ok());
-        result
+        self.send_off().confirm()
     }
 
-    /// As [`SharedQueue::release`], for a caller who has no time left.
+    /// As [`SharedQueue::release`], but does not wait for ZooKeeper to confirm it.
+    pub(crate) fn send_off(&self) -> Departure {
+        let (group, since) = match self.let_go() {
+            Ok(Some(last)) => last,
+            Ok(None) => return Departure::over(Ok(())),
+            Err(error) => return Departure::over(Err(error)),
+        };
+        let departure = self.contest.send_off(&group.tenure, group.news);
+        let Some(since) = since else {
+            return departure;
+        };
+        // Not the queue: the last handle of the client could go with it, on the link's thread.
+        let (session, label) = (Arc::clone(self.session()), self.label.clone());
+        departure.tell(move |confirmed| {
+            let held_for = sync::now().saturating_duration_since(since);
+            session.observation().released(&label, held_for, confirmed);
+        })
+    }
+
+    /// As [`SharedQueue::send_off`], for a caller who has no time left.
     pub(crate) fn release_aside(&self) {
-        match self.let_go() {
-            Ok(Some((group, since))) => {
-                self.contest.abandon(&group.tenure, group.news);
-                self.tell_released(since, false);
-            }
-            Ok(None) => {}
-            Err(error) => say!(self.session(), Debug, "{}: {error}", self.contest.path()),
-        }
+        drop(self.send_off());
     }
 
     /// Gives the group back whose last member this thread was, and since when it held.

@@ -219,6 +219,11 @@ macro_rules! unlock_methods {
             self.0.unlock()
         }
 
+        /// As dropping the guard, but does not wait for ZooKeeper to confirm it.
+        pub(crate) fn send_off(self) -> $crate::global_queue::Departure {
+            self.0.send_off()
+        }
+
         /// As dropping the guard, but in the background.
         pub(crate) fn abandon(self) {
             self.0.abandon();

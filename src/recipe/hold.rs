@@ -10,6 +10,7 @@ use crossbeam_channel::Receiver;
 
 use super::guard::log_release;
 use crate::error::Result;
+use crate::global_queue::Departure;
 use crate::local_queue::{LocalQueue, SharedQueue};
 use crate::session::{LossReason, Session};
 use crate::tenure::{LockState, Tenure};
@@ -125,6 +126,7 @@ pub(crate) trait Turns {
     fn tenure(&self) -> Arc<Tenure>;
     fn session(&self) -> &Arc<Session>;
     fn release(&self) -> Result<()>;
+    fn send_off(&self) -> Departure;
     fn release_aside(&self);
 }
 
@@ -142,6 +144,9 @@ macro_rules! turns {
             #[inline]
             fn release(&self) -> Result<()> {
                 self.release()
+            }
+            fn send_off(&self) -> Departure {
+                self.send_off()
             }
             fn release_aside(&self) {
                 self.release_aside();
@@ -199,6 +204,12 @@ impl<Q: Turns> Hold<Q> {
     /// As dropping it, but says whether that went well.
     pub(crate) fn unlock(mut self) -> Result<()> {
         self.let_go().map_or(Ok(()), |queue| queue.release())
+    }
+
+    /// As dropping it, but does not wait for ZooKeeper to confirm it.
+    pub(crate) fn send_off(mut self) -> Departure {
+        let queue = self.let_go();
+        queue.map_or_else(|| Departure::over(Ok(())), |queue| queue.send_off())
     }
 
     /// As dropping it, but in the background.

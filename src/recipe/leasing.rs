@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::global_queue::{Claim, GlobalQueue, Limit, PermitFolder, Queued, WaitStrategy};
+use crate::global_queue::{
+    Claim, Departure, GlobalQueue, Limit, PermitFolder, Queued, WaitStrategy,
+};
 use crate::local_queue::{LocalQueue, Policy};
 use crate::recipe::guard::log_release;
 use crate::recipe::hold::OwnHold;
@@ -40,9 +42,10 @@ struct InFront<'a> {
 impl Drop for InFront<'_> {
     fn drop(&mut self) {
         if self.bound.is_none() {
-            log_release(self.queue.release());
+            // Nobody relies on its end.
+            drop(self.queue.send_off());
         } else {
-            // The caller may have no time to wait for that.
+            // The caller may have no time to look for others.
             self.queue.release_aside();
         }
     }
@@ -347,38 +350,40 @@ impl Lease {
         Some(tenure)
     }
 
-    pub(crate) fn unlock(mut self) -> Result<()> {
+    pub(crate) fn unlock(self) -> Result<()> {
+        self.send_off().confirm()
+    }
+
+    /// As [`Lease::unlock`], but does not wait for ZooKeeper to confirm it.
+    pub(crate) fn send_off(mut self) -> Departure {
         let tenure = self.let_go();
-        tenure.map_or(Ok(()), |tenure| self.give_back(&tenure))
+        tenure.map_or_else(|| Departure::over(Ok(())), |tenure| self.give_back(&tenure))
     }
 
     /// As [`Lease::unlock`], in the background.
-    pub(crate) fn abandon(mut self) {
-        if let Some(tenure) = self.let_go() {
-            self.leasing.permits.abandon(&tenure);
-            self.tell_released(false);
-        }
+    pub(crate) fn abandon(self) {
+        drop(self.send_off());
     }
 
-    fn give_back(&self, tenure: &Tenure) -> Result<()> {
-        let result = self.leasing.permits.leave(tenure);
-        self.tell_released(result.is_ok());
-        result
-    }
-
-    fn tell_released(&self, confirmed: bool) {
-        if let Some(since) = self.held_since {
+    fn give_back(&self, tenure: &Arc<Tenure>) -> Departure {
+        let departure = self.leasing.permits.send_off(tenure);
+        let Some(since) = self.held_since else {
+            return departure;
+        };
+        // Not the semaphore: the last handle of the client could go with it, on the link's thread.
+        let session = Arc::clone(self.session());
+        let label = self.leasing.label.clone();
+        departure.tell(move |confirmed| {
             let held_for = sync::now().saturating_duration_since(since);
-            let observation = self.session().observation();
-            observation.released(&self.leasing.label, held_for, confirmed);
-        }
+            session.observation().released(&label, held_for, confirmed);
+        })
     }
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
         if let Some(tenure) = self.let_go() {
-            log_release(self.give_back(&tenure));
+            log_release(self.give_back(&tenure).confirm());
         }
     }
 }

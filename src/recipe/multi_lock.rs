@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 
 use crate::error::{Error, Result};
+use crate::global_queue::Departure;
 use crate::recipe::guard::log_release;
 use crate::recipe::hold::{Holding, OwnHold, least_sure};
 use crate::recipe::mutex::{Mutex, MutexGuard};
@@ -62,7 +63,8 @@ impl Place {
 
 /// A guard of any kind.
 trait Guard: Holding {
-    fn give_back(self: Box<Self>) -> Result<()>;
+    /// Begins to give it back.
+    fn send_off(self: Box<Self>) -> Departure;
     /// In the background.
     fn give_up(self: Box<Self>);
 }
@@ -70,8 +72,8 @@ trait Guard: Holding {
 macro_rules! guards {
     ($($guard:ty;)*) => {$(
         impl Guard for $guard {
-            fn give_back(self: Box<Self>) -> Result<()> {
-                self.unlock()
+            fn send_off(self: Box<Self>) -> Departure {
+                (*self).send_off()
             }
             fn give_up(self: Box<Self>) {
                 self.abandon();
@@ -89,11 +91,11 @@ guards! {
 }
 
 impl Guard for Permit {
-    fn give_back(self: Box<Self>) -> Result<()> {
-        self.release()
+    fn send_off(self: Box<Self>) -> Departure {
+        (*self).send_off()
     }
     fn give_up(self: Box<Self>) {
-        self.abandon();
+        drop((*self).send_off());
     }
 }
 
@@ -359,7 +361,8 @@ impl fmt::Debug for MultiLockBuilder {
     }
 }
 
-/// Guards, given back in the reverse order in which they were taken.
+/// Guards, given back in the reverse order in which they were taken, one right after the other: what
+/// ZooKeeper says of each is waited for at the end.
 #[derive(Default)]
 struct Held(Vec<Box<dyn Guard>>);
 
@@ -373,12 +376,17 @@ impl Held {
             guard.give_up();
         }
     }
+
+    fn send_off(&mut self) -> Vec<Departure> {
+        let last_first = std::mem::take(&mut self.0).into_iter().rev();
+        last_first.map(Guard::send_off).collect()
+    }
 }
 
 impl Drop for Held {
     fn drop(&mut self) {
-        while let Some(guard) = self.0.pop() {
-            log_release(guard.give_back());
+        for departure in self.send_off() {
+            log_release(departure.confirm());
         }
     }
 }
@@ -480,8 +488,8 @@ impl MultiLockGuard {
     pub fn unlock(mut self) -> Result<()> {
         self.own.release();
         let mut result = Ok(());
-        while let Some(guard) = self.held.0.pop() {
-            result = result.and(guard.give_back());
+        for departure in self.held.send_off() {
+            result = result.and(departure.confirm());
         }
         result
     }

@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::global_queue::{GlobalQueue, WaitStrategy};
 use crate::local_queue::{LocalQueue, Policy, SharedQueue};
 use crate::recipe::guard::{
-    fencing_token_method, guard_traits, holding_methods, log_release, revocation_method,
-    transaction_method, unlock_methods,
+    fencing_token_method, guard_traits, holding_methods, revocation_method, transaction_method,
+    unlock_methods,
 };
 use crate::recipe::hold::Hold;
 use crate::recipe::node_data::NodeData;
@@ -485,7 +485,8 @@ impl RwWriteGuard {
     pub fn downgrade(self) -> std::result::Result<RwReadGuard, DowngradeError> {
         match self.1.read() {
             Ok(reading) => {
-                log_release(self.unlock());
+                // The reader stands in its place; nobody relies on its end.
+                drop(self.send_off());
                 Ok(reading)
             }
             Err(error) => Err(DowngradeError::new(self, error)),

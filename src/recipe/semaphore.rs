@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::global_queue::{Limit, WaitStrategy};
+use crate::global_queue::{Departure, Limit, WaitStrategy};
 use crate::link::ConnectString;
 use crate::recipe::guard::{guard_traits, holding_methods};
 use crate::recipe::leasing::{Lease, Leasing, Settings};
@@ -402,9 +402,9 @@ pub struct Permit(Lease);
 impl Permit {
     holding_methods!();
 
-    /// As dropping it, but in the background.
-    pub(crate) fn abandon(self) {
-        self.0.abandon();
+    /// As dropping it, but does not wait for ZooKeeper to confirm it.
+    pub(crate) fn send_off(self) -> Departure {
+        self.0.send_off()
     }
 
     /// How many permits this is.

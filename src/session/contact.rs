@@ -66,8 +66,21 @@ impl<'a> Contact<'a> {
         }
     }
 
+    /// For requests that wait as long as the connection stands.
+    pub(super) fn patient(session: &'a Arc<Session>, connection: Connection) -> Self {
+        Self {
+            session,
+            connection,
+            voice: Voice::Patient,
+        }
+    }
+
     pub(crate) fn session(&self) -> &'a Arc<Session> {
         self.session
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
     }
 
     pub(crate) fn epoch(&self) -> &Arc<Epoch> {
@@ -172,17 +185,6 @@ impl<'a> Contact<'a> {
             watch.armed(after);
         }
         Ok(Entered { created, listed })
-    }
-
-    /// Deletes nodes of ours, in one write.
-    pub(crate) fn delete_all(&self, paths: &[String]) -> Step<Vec<Step<()>>> {
-        let deletes = paths.iter().map(|path| Request::Delete {
-            path: path.clone(),
-            version: None,
-        });
-        let answers = self.send(deletes.collect())?;
-        let each = answers.into_iter().map(|answer| self.judge(answer));
-        Ok(each.map(|deleted| deleted.map(drop)).collect())
     }
 
     /// With a version, only if the data has it still.
@@ -378,7 +380,7 @@ impl<'a> Contact<'a> {
     }
 
     /// What an answer is worth: nothing, once the lease has run out.
-    fn judge(&self, answer: Answer) -> Step<Reply> {
+    pub(super) fn judge(&self, answer: Answer) -> Step<Reply> {
         match answer.result {
             Ok(reply) if self.epoch().lease().is_alive() => Ok(reply),
             Ok(_) | Err(NoReply::Lost) => Err(CallError::Unknown),

@@ -12,7 +12,7 @@ use crate::wait::signal::{Signal, Wakes};
 use crate::znode::node::NodeMode;
 
 /// Ends by exactly one transition: answered, or left. What is answered after its caller has left
-/// is cleaned up.
+/// is cleaned up, or judged by what the caller has left for it.
 pub(super) struct OwnCall {
     session: Weak<Session>,
     connection: Connection,
@@ -25,7 +25,11 @@ enum Outcome {
     Pending,
     Answered(Vec<Answer>),
     Left,
+    LeftTo(Late),
 }
+
+/// Takes the answers that come after the caller has left.
+type Late = Box<dyn FnOnce(Vec<Answer>) + Send>;
 
 impl OwnCall {
     pub(super) fn submit(
@@ -66,7 +70,21 @@ impl OwnCall {
     pub(super) fn leave(&self) -> Result<(), Vec<Answer>> {
         match std::mem::replace(&mut *self.outcome.lock(), Outcome::Left) {
             Outcome::Answered(answers) => Err(answers),
-            Outcome::Pending | Outcome::Left => Ok(()),
+            Outcome::Pending | Outcome::Left | Outcome::LeftTo(_) => Ok(()),
+        }
+    }
+
+    /// Leaves to `late` what comes, or what has come.
+    pub(super) fn leave_to(&self, late: Late) {
+        let mut outcome = self.outcome.lock();
+        match std::mem::replace(&mut *outcome, Outcome::Left) {
+            Outcome::Answered(answers) => {
+                drop(outcome);
+                late(answers);
+            }
+            Outcome::Pending | Outcome::Left | Outcome::LeftTo(_) => {
+                *outcome = Outcome::LeftTo(late);
+            }
         }
     }
 
@@ -113,13 +131,20 @@ impl OwnCall {
 impl Slot for OwnCall {
     fn answered(&self, answers: Vec<Answer>) {
         let mut outcome = self.outcome.lock();
-        if let Outcome::Pending = *outcome {
-            *outcome = Outcome::Answered(answers);
-            drop(outcome);
-            self.caller.raise(Wakes::DONE);
-            return;
+        match std::mem::replace(&mut *outcome, Outcome::Left) {
+            Outcome::LeftTo(late) => {
+                drop(outcome);
+                late(answers);
+                return;
+            }
+            Outcome::Pending => {
+                *outcome = Outcome::Answered(answers);
+                drop(outcome);
+                self.caller.raise(Wakes::DONE);
+                return;
+            }
+            Outcome::Left | Outcome::Answered(_) => drop(outcome),
         }
-        drop(outcome);
         let Some(session) = self.session.upgrade() else {
             return;
         };
