@@ -67,6 +67,10 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
  *                                 acquires and releases it, holds it so long each time, and writes
  *                                 when that was, and as what (alone, shared, how many permits): ok
  * downgrade NAME ROUNDS HISTORY   the same with a write lock that becomes a read lock: ok
+ * cycles PATH THREADS CYCLES MILLIS
+ *                                 so many threads, each with a mutex of its own below PATH, acquire
+ *                                 and release it so often, with a time limit unless that is 0: how
+ *                                 many nanoseconds that took
  * quit                            ends its session, and so whatever it waits for; no answer
  * </pre>
  *
@@ -237,10 +241,49 @@ public final class Puppet {
         case "downgrade":
           downgrade(words[1], Integer.parseInt(words[2]), words[3]);
           return "ok";
+        case "cycles":
+          int threads = Integer.parseInt(words[2]);
+          return cycles(words[1], threads, Integer.parseInt(words[3]), Long.parseLong(words[4]));
         default:
           make(words);
           return "ok";
       }
+    }
+
+    private String cycles(String path, int threads, int cycles, long millis) throws Exception {
+      CountDownLatch ready = new CountDownLatch(threads);
+      CountDownLatch begin = new CountDownLatch(1);
+      CountDownLatch end = new CountDownLatch(threads);
+      for (int number = 0; number < threads; number++) {
+        InterProcessMutex mutex = new InterProcessMutex(company.client, path + "/" + number);
+        Thread thread =
+            new Thread(
+                () -> {
+                  try {
+                    ready.countDown();
+                    begin.await();
+                    for (int cycle = 0; cycle < cycles; cycle++) {
+                      if (millis == 0) {
+                        mutex.acquire();
+                      } else if (!mutex.acquire(millis, TimeUnit.MILLISECONDS)) {
+                        throw new IllegalStateException("nobody else is about");
+                      }
+                      mutex.release();
+                    }
+                    end.countDown();
+                  } catch (Exception error) {
+                    // Then its end is waited for in vain, and whoever commanded says so.
+                    error.printStackTrace();
+                  }
+                });
+        thread.setDaemon(true);
+        thread.start();
+      }
+      ready.await();
+      long begun = System.nanoTime();
+      begin.countDown();
+      end.await();
+      return String.valueOf(System.nanoTime() - begun);
     }
 
     private void enter(Company one) {

@@ -7,7 +7,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, ChildStdout, Command, Output, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread;
@@ -144,7 +144,8 @@ impl Machine {
         let all = [classes.into_os_string(), curator.into()].join(":".as_ref());
         let mut child = Command::new(&Installation::find().java)
             .args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:-UsePerfData"])
-            .args(["-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true"])
+            .args(pace())
+            .arg("-Djava.net.preferIPv4Stack=true")
             // It shouts when a session ends while somebody waits, which tests do on purpose.
             .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
             .arg("-cp")
@@ -187,6 +188,19 @@ impl Machine {
         // If it has ended, the wait for the answer says so.
         let _ = to.write_all(line.as_bytes());
     }
+}
+
+/// A test ends before it would be worth while to compile anything well.
+static UNHURRIED: AtomicBool = AtomicBool::new(true);
+
+/// Has the process, which must not have been started, be as fast as Java can: for benches.
+pub(crate) fn at_full_speed() {
+    UNHURRIED.store(false, Ordering::Relaxed);
+}
+
+fn pace() -> Option<&'static str> {
+    let unhurried = UNHURRIED.load(Ordering::Relaxed);
+    unhurried.then_some("-XX:TieredStopAtLevel=1")
 }
 
 /// Hands each answer to whom it is for. Ends with the process, and then nobody gets another.

@@ -26,7 +26,7 @@ pub(crate) mod quorum_links;
 pub(crate) mod raw;
 pub(crate) mod server;
 
-pub(crate) use curator::Curator;
+pub(crate) use curator::{Curator, at_full_speed};
 pub(crate) use ensemble::Ensemble;
 pub(crate) use kazoo::Kazoo;
 pub(crate) use proxy::{Action, Counters, Direction, Matcher, Proxy, opcode};
