@@ -1,11 +1,14 @@
 //! The mutex on a server that works: what `Mutex` and its guard promise in peace.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use zklock::{AcquireOptions, CancelToken, Dialect, LockName, LockState, Mutex, WaitStrategy};
 
-use crate::ground::{SOON, children, client, mutex, raw, server, wait_for_children};
+use crate::ground::{SOON, children, client, client_at, mutex, raw, server, wait_for_children};
+use crate::support::Proxy;
 use crate::support::raw::Flags;
 
 #[test]
@@ -404,4 +407,37 @@ fn a_guard_says_how_it_stands() {
     assert!(guard.unlock().is_err());
     assert!(lock.lock().expect_err("closed").is_closed());
     assert!(lock.try_lock().expect_err("closed").is_closed());
+}
+
+/// Nothing of theirs stands in a line but the server's own: were only some calls in flight at a time,
+/// as once four were, most would not get their turn within the limit.
+#[test]
+fn many_timed_tries_at_once_take_the_time_of_one() {
+    const TRIES: usize = 256;
+    let proxy = Proxy::start(server().addr());
+    let client = client_at(&proxy.connect_string());
+    let locks: Vec<_> = (0..TRIES)
+        .map(|number| mutex(&client, &format!("/mutex/many/{number}")))
+        .collect();
+    // The folders are there, as after any first use.
+    for lock in &locks {
+        drop(lock.lock().expect("healthy"));
+    }
+    proxy.delay(Duration::from_millis(20));
+    let together = Barrier::new(TRIES);
+    let got = thread::scope(|scope| {
+        let tries: Vec<_> = locks
+            .iter()
+            .map(|lock| {
+                scope.spawn(|| {
+                    together.wait();
+                    let limit = Duration::from_secs(2);
+                    lock.try_lock_for(limit).expect("healthy").is_some()
+                })
+            })
+            .collect();
+        let ended = tries.into_iter().map(|one| one.join().expect("no panic"));
+        ended.filter(|got| *got).count()
+    });
+    assert_eq!(got, TRIES);
 }

@@ -83,6 +83,32 @@ fn without_hand_off_each_section_queues() {
     assert_eq!(spent(&proxy, &before, opcode::CREATE), 20);
 }
 
+/// The policy leaves turns and another process waits: only that the lock is lost stands against a
+/// hand-over.
+#[test]
+fn a_lost_lock_is_not_handed_over() {
+    let path = "/tenure/lost";
+    let (many, one) = (client(), client());
+    let builder = Mutex::builder(&many, path).max_handoffs(100);
+    let (lock, other) = (builder.build().expect("good"), mutex(&one, path));
+    std::thread::scope(|scope| {
+        let guard = lock.lock().expect("free");
+        let node = children(server(), path).remove(0);
+        let waits_outside = scope.spawn(|| drop(other.lock().expect("its turn")));
+        wait_for_children(server(), path, 2);
+        let waits_inside = scope.spawn(|| lock.lock().expect("its turn").state());
+        wait_until("a thread waits for ours", SOON, || {
+            many.stats().waiting == 1
+        });
+        let mut raw = raw(server());
+        raw.delete(&format!("{path}/{node}")).expect("there");
+        guard.lost().recv_timeout(SOON).expect("told");
+        drop(guard);
+        waits_outside.join().expect("no panic");
+        assert_eq!(waits_inside.join().expect("no panic"), LockState::Held);
+    });
+}
+
 /// Threads of a greedy process use the lock all the time. Each acquire of another process waits
 /// for the sections that the policy allows, and no more.
 fn greedy(max_handoffs: Option<u32>, path: &str) {
