@@ -1,4 +1,4 @@
-# rule: a surviving holder is Held again, whichever look comes last
-# file: src/tenure/mod.rs
+# rule: a surviving holder is Held again after a reconnect
+# file: src/session/transitions.rs
 # sight: model tenures
-s|self.proven_on.fetch_max(connection, Ordering::AcqRel);|self.proven_on.store(connection, Ordering::Release);|
+s|^        if to_verify {$|        if to_verify \&\& false {|

@@ -3,26 +3,37 @@
 use std::io;
 use std::time::Duration;
 
-use crate::crew::PATH;
+use crate::crew::{PATH, WORKERS};
 use crate::stage::Plan;
 use crate::support::{Ensemble, RawSession, wait_for_some};
 
 const A_CALL: Duration = Duration::from_secs(5);
 
-/// Nodes that end with a session, and watches. The sessions of the killed, and what is cleared away
-/// in the background, get time to end: two session timeouts, and the same again for the machine.
+/// Nodes that end with a session, and watches beyond those that a lock at rest has. The sessions of
+/// the killed, and what is cleared away in the background, get time to end: two session timeouts,
+/// and the same again for the machine.
 pub(crate) fn count(ensemble: &Ensemble, plan: &Plan) -> (usize, u64) {
     let mut left = (usize::MAX, u64::MAX);
     wait_for_some(plan.session * 4 + A_CALL, || {
         let nodes = ephemerals(ensemble).ok()?;
         let watches = (0..ensemble.len()).map(|index| ensemble.server(index).stats().watch_count);
-        left = (nodes.len(), watches.sum());
+        let watches: u64 = watches.sum();
+        left = (nodes.len(), watches.saturating_sub(kept_by(&plan.lock)));
         (left == (0, 0)).then_some(())
     });
     if left != (0, 0) {
         eprintln!("left: {:?}", ephemerals(ensemble));
     }
     left
+}
+
+/// The watches that all who rest may have.
+fn kept_by(lock: &str) -> u64 {
+    match lock {
+        // Each client is told of another maximum, also while it rests.
+        "semaphore" | "semaphore-mutex" => WORKERS as u64,
+        _ => 0,
+    }
 }
 
 /// The paths of all nodes of sessions under the lock's folder.
