@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::folder::Folder;
 use crate::error::{Error, Result};
 use crate::session::backend::Refusal;
-use crate::session::{CallError, Contact, Step, found, id_of};
+use crate::session::{CallError, Contact, Step, found};
 use crate::tenure::REVOKE;
+use crate::znode::identity::Identity;
 use crate::znode::names::Class;
 use crate::znode::node::NodeStat;
 use crate::znode::path::split;
@@ -16,7 +17,9 @@ use crate::znode::verdict::{Rule, queue};
 /// One node in the queue.
 pub(crate) struct Queued {
     pub(crate) path: String,
+    /// What it said before it was asked for the lock, if it was.
     pub(crate) data: Vec<u8>,
+    pub(crate) is_asked: bool,
     pub(crate) class: Class,
     /// Nobody ahead of it keeps it waiting.
     pub(crate) holds: bool,
@@ -60,29 +63,58 @@ fn read(contact: &Contact<'_>, path: String, class: Class, holds: bool) -> Step<
         ours: stat.ephemeral_owner == contact.epoch().session_id(),
         stat,
         path,
-        data,
+        is_asked: data.starts_with(REVOKE),
+        data: before_asked(&data).to_vec(),
         class,
         holds,
     }))
 }
 
 /// Asks for the lock back. Returns whether the node still stands.
+///
+/// Curator's holders take the message only if nothing else stands in their node. One of ours goes on
+/// saying who it is.
 pub(super) fn revoke(folder: &Folder, path: &str) -> Result<bool> {
     check_is_in(folder, path)?;
-    folder.look(|contact| done(contact.set(path, &Arc::from(REVOKE), None).map(drop)))
+    folder.look(|contact| {
+        let Some((data, _)) = found(contact.data(path))? else {
+            return Ok(false);
+        };
+        let message = match Identity::parse(before_asked(&data)) {
+            Some(_) => asked(&data),
+            None => Arc::from(REVOKE),
+        };
+        done(contact.set(path, &message, None).map(drop))
+    })
 }
 
-/// As [`revoke`], of the one node: the message, and the holder's id, by which the holder goes on
-/// knowing its own node.
+/// As [`revoke`], of the one node: its data has the holder's id, by which the holder goes on knowing
+/// its own node.
 pub(super) fn revoke_single(node: &Folder, path: &str) -> Result<bool> {
     check_is(node, path)?;
     node.look(|contact| {
         let Some((data, stat)) = found(contact.data(path))? else {
             return Ok(false);
         };
-        let message: Arc<[u8]> = [REVOKE, id_of(&data).unwrap_or_default()].concat().into();
-        done(contact.set(path, &message, Some(stat.version)).map(drop))
+        done(
+            contact
+                .set(path, &asked(&data), Some(stat.version))
+                .map(drop),
+        )
     })
+}
+
+/// The data of a node whose holder is asked for the lock, with what it said before.
+fn asked(data: &[u8]) -> Arc<[u8]> {
+    [REVOKE, b"\n", before_asked(data)].concat().into()
+}
+
+/// What a node said before its holder was asked for the lock, if it was.
+fn before_asked(data: &[u8]) -> &[u8] {
+    match data.strip_prefix(REVOKE) {
+        Some(rest) => rest.strip_prefix(b"\n").unwrap_or(rest),
+        None => data,
+    }
 }
 
 /// Deletes a contender's node. Returns whether it still stood.

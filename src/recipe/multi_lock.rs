@@ -54,9 +54,12 @@ impl Place {
             Some((hosts, chroot)) => (hosts, format!("/{chroot}")),
             None => (session.target(), String::new()),
         };
+        // Two clients may name the same servers in another order.
+        let mut hosts: Vec<_> = hosts.split(',').collect();
+        hosts.sort_unstable();
         Self {
             path: format!("{chroot}{path}"),
-            ensemble: hosts.to_owned(),
+            ensemble: hosts.join(","),
         }
     }
 }
@@ -461,13 +464,18 @@ impl MultiLockGuard {
         self.own.lost()
     }
 
-    /// The fencing tokens, in the order of [`MultiLock::paths`].
+    /// The fencing tokens, in the order of [`MultiLock::paths`]. `None` for a part whose holders do
+    /// not exclude each other, the reading side of a lock or permits: such a token would have a
+    /// store refuse others who hold as well.
     ///
     /// # Errors
     /// As [`MutexGuard::fencing_token`](crate::MutexGuard::fencing_token).
-    pub fn fencing_tokens(&self) -> Result<Vec<FencingToken>> {
+    pub fn fencing_tokens(&self) -> Result<Vec<Option<FencingToken>>> {
         let guards = self.held.0.iter();
-        guards.map(|guard| guard.tenure().fencing_token()).collect()
+        let exclusive = guards.map(|guard| guard.own().tenure_of_token());
+        exclusive
+            .map(|tenure| tenure.map(|tenure| tenure.fencing_token()).transpose())
+            .collect()
     }
 
     /// Begins writes to ZooKeeper that are done only while all of these locks are ours; see

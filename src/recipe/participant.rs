@@ -17,6 +17,7 @@ pub struct Participant {
     pub(crate) path: String,
     pub(crate) position: usize,
     pub(crate) data: Vec<u8>,
+    pub(crate) is_asked: bool,
     pub(crate) ours: bool,
     pub(crate) idle: bool,
     pub(crate) holds: bool,
@@ -40,6 +41,7 @@ impl Participant {
                 reads: queued.class == Class::Read,
                 path: queued.path,
                 data: queued.data,
+                is_asked: queued.is_asked,
             })
             .collect()
     }
@@ -95,7 +97,14 @@ impl Participant {
         self.created
     }
 
-    /// What it left for others to read.
+    /// Whether somebody has asked it for the lock; see [`Mutex::revoke`](crate::Mutex::revoke).
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.is_asked
+    }
+
+    /// What it left for others to read; nothing, if the request for the lock has taken its place,
+    /// as it does with data that is not this library's own.
     #[must_use]
     pub fn data(&self) -> &[u8] {
         &self.data

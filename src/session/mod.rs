@@ -57,7 +57,7 @@ pub(crate) use self::loss::EpochBound;
 pub use self::loss::LossReason;
 use self::observe::observer::Observer;
 pub(crate) use self::observe::{Observation, Stats};
-pub(crate) use self::orphan::{ID, Orphan, Proof, id_of};
+pub(crate) use self::orphan::{ID, Orphan, Proof};
 use self::orphans::Orphans;
 pub(crate) use self::patrol::PATROL_AFTER;
 pub(crate) use self::phase::NoContact;

@@ -24,10 +24,14 @@ fn a_holder_hears_that_it_is_asked_and_decides() {
     assert!(other.revoke(&holder).expect("answers"));
     guard.revocation().recv_timeout(SOON).expect("asked");
     assert!(guard.is_held(), "nobody takes it away");
-    assert_eq!(
-        raw(server()).data(guard.path()).expect("ours"),
-        b"__REVOKE__"
-    );
+    let data = raw(server()).data(guard.path()).expect("ours");
+    assert!(data.starts_with(b"__REVOKE__"));
+    // It goes on saying who it is, also when it is asked twice.
+    assert!(other.revoke(&holder).expect("answers"));
+    let asked = other.participants().expect("answers").remove(0);
+    assert!(asked.is_asked() && !holder.is_asked());
+    assert_eq!(asked.identity(), holder.identity());
+    assert_eq!(asked.data(), holder.data());
     assert!(other.try_lock().expect("answers").is_none());
     guard.unlock().expect("confirmed");
     let next = other.lock().expect("free");

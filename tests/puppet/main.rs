@@ -193,7 +193,8 @@ fn run_recipe(
             run(threads, sections, history, |_, section| {
                 let guard = all.lock().expect("its turn");
                 let tokens = guard.fencing_tokens();
-                section("alone", Some(tokens.map(|tokens| tokens[0])));
+                let first = tokens.map(|tokens| tokens[0].expect("of a mutex"));
+                section("alone", Some(first));
             });
         }
         other => panic!("not a recipe: {other}"),

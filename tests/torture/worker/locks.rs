@@ -263,7 +263,7 @@ impl Guard {
     pub(crate) fn token(&self) -> Option<String> {
         match self {
             Guard::Read(_) | Guard::Permit(_) => None,
-            Guard::Multi(held) => Some(held.fencing_tokens().ok()?.first()?.to_string()),
+            Guard::Multi(held) => Some((*held.fencing_tokens().ok()?.first()?)?.to_string()),
             Guard::Mutex(held) => Some(held.fencing_token().ok()?.to_string()),
             Guard::SemaphoreMutex(held) => Some(held.fencing_token().ok()?.to_string()),
             Guard::SimpleMutex(held) => Some(held.fencing_token().ok()?.to_string()),
