@@ -15,7 +15,6 @@ use crate::ground::{SOON, T, mutex, wait_for_children};
 use crate::support::proxy::Matcher;
 use crate::support::{Action, Proxy, Server, opcode};
 
-const CREATE_2: i32 = 15;
 /// Of the handshake it grants.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -48,7 +47,7 @@ fn serve(mut stream: TcpStream, number: &str) {
         let (xid, opcode) = (int(&request, 0), int(&request, 4));
         let mut record = Vec::new();
         match opcode {
-            opcode::CREATE | CREATE_2 => {
+            opcode::CREATE | opcode::CREATE2 => {
                 let length = usize::try_from(int(&request, 8)).expect("a path");
                 let path = std::str::from_utf8(&request[12..12 + length]).expect("a path");
                 let flags = int(&request, request.len() - 4);
@@ -59,7 +58,7 @@ fn serve(mut stream: TcpStream, number: &str) {
                     path.to_owned()
                 };
                 record.extend(text(path.as_bytes()));
-                if opcode == CREATE_2 {
+                if opcode == opcode::CREATE2 {
                     record.extend([0; 68]);
                 }
                 node = path;
@@ -153,4 +152,23 @@ fn a_server_without_remove_watches_loses_a_connection_for_each() {
     guard.unlock().expect("ours");
     lock.lock().expect("free").unlock().expect("ours");
     assert_eq!(unknown.times_sprung(), 1);
+}
+
+/// It costs two connections, once; from then on a create that every server knows is used, and the
+/// token is asked for when it is wanted.
+#[test]
+fn a_server_that_hangs_up_on_create2_is_spoken_to_in_older_words() {
+    let server = Server::start();
+    let proxy = Proxy::start(server.addr());
+    let unknown = proxy.on_request(Matcher::every(opcode::CREATE2), Action::Reset);
+    let client = crate::ground::client_at(&proxy.connect_string());
+    let session = client.session_id();
+    let lock = mutex(&client, "/keeper/older");
+    let first = lock.lock().expect("in the end");
+    let token = first.fencing_token().expect("asked for");
+    first.unlock().expect("ours");
+    let second = lock.lock().expect("free");
+    assert!(second.fencing_token().expect("asked for") > token);
+    assert_eq!(client.session_id(), session);
+    assert_eq!(unknown.times_sprung(), 2);
 }

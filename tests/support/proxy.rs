@@ -35,6 +35,7 @@ pub(crate) mod opcode {
     /// The handshake of a connection. It has no header; the proxy counts and
     /// matches it under this number.
     pub(crate) const CONNECT: i32 = 0;
+    /// Also counted and matched where it says [`CREATE2`].
     pub(crate) const CREATE: i32 = 1;
     pub(crate) const DELETE: i32 = 2;
     pub(crate) const EXISTS: i32 = 3;
@@ -44,6 +45,8 @@ pub(crate) mod opcode {
     pub(crate) const PING: i32 = 11;
     pub(crate) const GET_CHILDREN2: i32 = 12;
     pub(crate) const MULTI: i32 = 14;
+    /// A create whose answer brings the node's stat. Matched, and counted with the others.
+    pub(crate) const CREATE2: i32 = 15;
     pub(crate) const REMOVE_WATCHES: i32 = 18;
     pub(crate) const AUTH: i32 = 100;
     pub(crate) const CLOSE: i32 = -11;

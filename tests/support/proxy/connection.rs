@@ -310,6 +310,7 @@ impl Connection {
             Request {
                 xid: 0,
                 opcode: opcode::CONNECT,
+                exactly: opcode::CONNECT,
                 path: None,
             }
         } else {
@@ -319,7 +320,7 @@ impl Connection {
         let Sentence {
             on_request,
             on_reply,
-        } = rules.judge(request.opcode, request.path);
+        } = rules.judge(&request);
         let pending = Pending {
             opcode: request.opcode,
             on_reply,

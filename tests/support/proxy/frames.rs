@@ -6,7 +6,6 @@ use super::opcode;
 /// far above this, and no frame comes near it.
 const MAX_FRAME: usize = 64 * 1024 * 1024;
 
-const CREATE2: i32 = 15;
 const PING_XID: i32 = -2;
 const AUTH_XID: i32 = -4;
 const NOTIFICATION_XID: i32 = -1;
@@ -56,7 +55,10 @@ impl Cutter {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Request<'a> {
     pub(super) xid: i32,
+    /// As it is counted.
     pub(super) opcode: i32,
+    /// As it is.
+    pub(super) exactly: i32,
     /// The first field of the body; of most requests it is the path.
     pub(super) path: Option<&'a str>,
 }
@@ -68,11 +70,12 @@ impl Request<'_> {
         Some(Request {
             xid,
             // A create is a create, whether its answer brings the node's stat or not.
-            opcode: if opcode == CREATE2 {
+            opcode: if opcode == opcode::CREATE2 {
                 opcode::CREATE
             } else {
                 opcode
             },
+            exactly: opcode,
             path: leading_string(body),
         })
     }

@@ -1,6 +1,7 @@
 //! Which frame is to suffer, and what.
 
 use super::RuleId;
+use super::frames::Request;
 
 /// What happens in place of passing a frame on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -157,10 +158,10 @@ impl Rules {
 
     /// Counts a request and says what is to happen to it and its reply. Where
     /// several rules strike at once, the oldest has its way.
-    pub(super) fn judge(&mut self, opcode: i32, path: Option<&str>) -> Sentence {
+    pub(super) fn judge(&mut self, request: &Request<'_>) -> Sentence {
         let mut sentence = Sentence::default();
         for rule in &mut self.rules {
-            if rule.strikes(opcode, path) {
+            if rule.strikes(request) {
                 let slot = match rule.phase {
                     Phase::Request => &mut sentence.on_request,
                     Phase::Reply => &mut sentence.on_reply,
@@ -173,10 +174,10 @@ impl Rules {
 }
 
 impl Rule {
-    fn strikes(&mut self, opcode: i32, path: Option<&str>) -> bool {
+    fn strikes(&mut self, request: &Request<'_>) -> bool {
         let part = self.matcher.path_part.as_deref();
-        let on_path = part.is_none_or(|part| path.is_some_and(|path| path.contains(part)));
-        if opcode != self.matcher.opcode || !on_path {
+        let on_path = part.is_none_or(|part| request.path.is_some_and(|path| path.contains(part)));
+        if ![request.opcode, request.exactly].contains(&self.matcher.opcode) || !on_path {
             return false;
         }
         self.matched += 1;
