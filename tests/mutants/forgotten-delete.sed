@@ -1,4 +1,4 @@
 # rule: a delete that was not confirmed is repeated until it is
 # file: src/global_queue/leave.rs
-# sight: torture mutex 9
+# sight: model mutex
 s|^                reap(tenure, node);$||
