@@ -9,6 +9,21 @@ pub type Result<T> = std::result::Result<T, Error>;
 ///
 /// The text says what happened, where, and what to do about it; the predicates are for programs
 /// that decide. An error is one word wide, so that `Result<MutexGuard>` stays small.
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// # let client = zklock::Client::connect("localhost:2181")?;
+/// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+/// match lock.try_lock_for(std::time::Duration::from_secs(5)) {
+///     Ok(Some(_guard)) => println!("it is ours"),
+///     Ok(None) => println!("busy for five seconds"),
+///     Err(error) if error.is_connection_loss() => println!("try again later: {error}"),
+///     Err(error) if error.is_no_auth() => println!("ask the administrator: {error}"),
+///     Err(error) => return Err(error),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 pub struct Error(Box<Inner>);
 
 #[derive(Debug)]
@@ -242,6 +257,23 @@ impl Error {
 
     /// Which step of a [`Transaction`](crate::Transaction) ZooKeeper refused, and why. Nothing was
     /// written, and the lock was ours at that moment.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// use zklock::StepRefusal;
+    ///
+    /// let guard = lock.lock()?;
+    /// let done = guard.transaction().create("/done/2026-11-21", "").commit();
+    /// match done.as_ref().map_err(zklock::Error::failed_step) {
+    ///     Ok(_) => println!("done"),
+    ///     Err(Some(step)) if step.why == StepRefusal::NodeExists => println!("was done before"),
+    ///     Err(_) => drop(done?),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn failed_step(&self) -> Option<FailedStep> {
         match self.0.kind {

@@ -69,6 +69,18 @@ pub struct AuthConfig {
 }
 
 /// An account in a [`ClientConfig`].
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// let mut config = zklock::ClientConfig::from_env()?;
+/// config.sasl = Some(zklock::SaslConfig {
+///     user: "batch".to_owned(),
+///     password: std::fs::read_to_string("/run/secrets/zk").unwrap_or_default(),
+/// });
+/// let client = config.builder()?.connect()?; // needs the feature `sasl`
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Default, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -83,6 +95,19 @@ pub struct SaslConfig {
 }
 
 /// TLS in a [`ClientConfig`]: files in PEM.
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// let mut config = zklock::ClientConfig::from_env()?;
+/// config.tls = Some(zklock::TlsConfig {
+///     ca: Some("/etc/zk/ca.pem".into()), // no client certificate: the servers know us by `auth`
+///     server_name: Some("zookeeper.internal".to_owned()),
+///     ..zklock::TlsConfig::default()
+/// });
+/// let client = config.builder()?.connect()?; // needs the feature `tls`
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(
     feature = "serde",
@@ -102,6 +127,16 @@ pub struct TlsConfig {
 
 impl ClientConfig {
     /// What the environment says; see [`Client::from_env`].
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// let mut config = zklock::ClientConfig::from_env()?;
+    /// // Unless the environment says something else.
+    /// config.session_timeout_ms.get_or_insert(20_000);
+    /// let client = config.builder()?.connect()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if `ZK_CONNECT` is missing or another variable makes no
@@ -169,6 +204,22 @@ impl ClientConfig {
     }
 
     /// A builder with these settings, to which more can be added.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// use zklock::{AuthConfig, ClientConfig, RetryPolicy};
+    ///
+    /// let config = ClientConfig {
+    ///     servers: "zk1,zk2,zk3/jobs".to_owned(),
+    ///     auth: vec![AuthConfig { scheme: "digest".into(), credentials: "batch:secret".into() }],
+    ///     creator_all: true,
+    ///     ..ClientConfig::default()
+    /// };
+    /// // What plain data cannot say is added to the builder.
+    /// let client = config.builder()?.retry(RetryPolicy::new().give_up_after(None)).connect()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if a file of TLS cannot be used, or what is asked for was

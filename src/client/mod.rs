@@ -235,7 +235,8 @@ impl Client {
     /// # fn main() -> zklock::Result<()> {
     /// let client = zklock::Client::connect("localhost:2181")?;
     /// let unused = client.empty_lock_folders("/locks")?;
-    /// println!("would remove {unused:?}");
+    /// println!("removing {unused:?}");
+    /// client.remove_empty_lock_folders("/locks")?;
     /// # Ok(())
     /// # }
     /// ```
@@ -281,6 +282,20 @@ impl Client {
     /// every thread that waits gets an error whose [`is_closed`](Error::is_closed) is true; so
     /// does every later call. Returns within 2 s, also when no server answers. Closing again does
     /// nothing.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// let waiter = std::thread::spawn(move || match lock.lock() {
+    ///     Err(error) if error.is_closed() => println!("the program ends"),
+    ///     other => drop(other),
+    /// });
+    /// client.close();
+    /// waiter.join().expect("no panic");
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn close(&self) {
         self.session().close(CLOSE_BOUND);
     }

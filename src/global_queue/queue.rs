@@ -18,6 +18,20 @@ use crate::znode::path::{LockPath, split};
 use crate::znode::verdict::{Rule, TieOrder, Verdict, nobody_behind, verdict_by};
 
 /// How a contender that is not first waits for its turn. The guarantees are the same.
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// # let client = zklock::Client::connect("localhost:2181")?;
+/// use std::time::Duration;
+/// use zklock::WaitStrategy;
+///
+/// // For servers, or proxies, that do not deliver watches.
+/// let lock = zklock::Mutex::builder(&client, "/locks/nightly")
+///     .wait_strategy(WaitStrategy::Polling(Duration::from_millis(250)))
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WaitStrategy {

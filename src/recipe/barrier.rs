@@ -64,6 +64,17 @@ impl Barrier {
 
     /// Opens the gate, if it is not open.
     ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// let maintenance = zklock::Barrier::new(&client, "/gates/maintenance")?;
+    /// maintenance.set()?; // stays closed if we die half-way
+    /// println!("migrating");
+    /// maintenance.remove()?; // all who wait go on
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub fn remove(&self) -> Result<()> {
@@ -92,6 +103,17 @@ impl Barrier {
     }
 
     /// As [`wait`](Self::wait), for `timeout` at the most. Returns whether the gate is open.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let maintenance = zklock::Barrier::new(&client, "/gates/maintenance")?;
+    /// while !maintenance.wait_for(std::time::Duration::from_secs(60))? {
+    ///     println!("still in maintenance");
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`wait`](Self::wait).

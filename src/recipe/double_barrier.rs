@@ -93,6 +93,20 @@ impl DoubleBarrier {
     /// As [`enter`](Self::enter), for `timeout` at the most; `None` when it is over. With a zero
     /// timeout it enters if all the others are there.
     ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// use std::time::Duration;
+    ///
+    /// let step = zklock::DoubleBarrier::new(&client, "/steps/shuffle", 3)?;
+    /// let Some(inside) = step.enter_for(Duration::from_secs(60))? else {
+    ///     println!("not all three came within a minute");
+    ///     return Ok(());
+    /// };
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`enter`](Self::enter).
     pub fn enter_for(&self, timeout: Duration) -> Result<Option<Membership>> {
@@ -249,6 +263,21 @@ impl Membership {
 
     /// As [`leave`](Self::leave), for `timeout` at the most. Returns whether all have left; this
     /// member has in any case.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let step = zklock::DoubleBarrier::new(&client, "/steps/shuffle", 3)?;
+    /// for round in 0..10 {
+    ///     let inside = step.enter()?;
+    ///     println!("round {round}");
+    ///     if !inside.leave_for(std::time::Duration::from_secs(60))? {
+    ///         println!("a member is slow; the next round begins when it has come");
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`leave`](Self::leave).

@@ -5,6 +5,29 @@ macro_rules! holding_methods {
     () => {
         /// How sure this holder can be of what it holds, by all that this process knows now. One
         /// look at the clock and at memory; asks nobody.
+        ///
+        /// ```no_run
+        /// # fn main() -> zklock::Result<()> {
+        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let lock = zklock::Mutex::new(&client, "/locks/feed")?;
+        /// # fn has_more() -> bool { false }
+        /// # fn begin_the_next() {}
+        /// use std::time::Duration;
+        /// use zklock::LockState;
+        ///
+        /// let pause = Duration::from_millis(50);
+        /// let guard = lock.lock()?;
+        /// while has_more() {
+        ///     match guard.state() {
+        ///         LockState::Held => begin_the_next(),
+        ///         // No contact: begin nothing new, and look again soon.
+        ///         LockState::Suspect => drop(guard.lost().recv_timeout(pause)),
+        ///         LockState::Lost => break,
+        ///     }
+        /// }
+        /// # Ok(())
+        /// # }
+        /// ```
         #[must_use]
         pub fn state(&self) -> $crate::LockState {
             use $crate::recipe::hold::Holding;
@@ -28,6 +51,20 @@ macro_rules! holding_methods {
         /// connected, and in quiet use 5 to 6 elevenths of T less a 32nd of T, also right after an
         /// acquire of a client that had nothing. What it does not speak of is a removal of our
         /// node by somebody.
+        ///
+        /// ```no_run
+        /// # fn main() -> zklock::Result<()> {
+        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let lock = zklock::Mutex::new(&client, "/locks/feed")?;
+        /// use std::time::Duration;
+        ///
+        /// let guard = lock.lock()?;
+        /// // As many rows as surely fit, at 10 ms each.
+        /// let rows = guard.remaining().as_millis() / 10;
+        /// println!("writing {rows} rows");
+        /// # Ok(())
+        /// # }
+        /// ```
         #[must_use]
         pub fn remaining(&self) -> std::time::Duration {
             use $crate::recipe::hold::Holding;
@@ -125,6 +162,23 @@ macro_rules! fencing_token_method {
         /// This is no check of the lock: a token that is known already is given also after a loss,
         /// and is then the store's to refuse. For a check, see [`state`](Self::state).
         ///
+        /// ```no_run
+        /// # fn main() -> zklock::Result<()> {
+        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let lock = zklock::Mutex::new(&client, "/locks/feed")?;
+        /// # fn execute(sql: &str, values: [u64; 2]) -> u64 { 0 }
+        /// let guard = lock.lock()?;
+        /// let token = guard.fencing_token()?.as_u64();
+        /// // The store itself compares, in the same statement that writes.
+        /// let update = "UPDATE feed SET row = $1, token = $2 WHERE token <= $2";
+        /// let written = execute(update, [17, token]);
+        /// if written == 0 {
+        ///     println!("a later holder has written: we have lost the lock");
+        /// }
+        /// # Ok(())
+        /// # }
+        /// ```
+        ///
         /// # Errors
         /// [`is_lock_lost`](crate::Error::is_lock_lost) if it is not known yet, and the lock not ours
         /// any more; [`is_connection_loss`](crate::Error::is_connection_loss) if ZooKeeper did not answer.
@@ -144,6 +198,24 @@ macro_rules! revocation_method {
         ///
         /// Only a lock that was built revocable hears of it; of any other this never speaks. Each
         /// guard has a channel of its own.
+        ///
+        /// ```no_run
+        /// # fn main() -> zklock::Result<()> {
+        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let work = crossbeam_channel::never::<u32>();
+        /// let lock = zklock::Mutex::builder(&client, "/locks/feed").revocable(true).build()?;
+        /// let guard = lock.lock()?;
+        /// loop {
+        ///     crossbeam_channel::select! {
+        ///         recv(work) -> item => println!("working on {item:?}"),
+        ///         recv(guard.revocation()) -> _ => break, // asked: let go
+        ///         recv(guard.lost()) -> _ => return Ok(()), // too late: it is not ours any more
+        ///     }
+        /// }
+        /// guard.unlock()?;
+        /// # Ok(())
+        /// # }
+        /// ```
         #[must_use]
         pub fn revocation(&self) -> &crossbeam_channel::Receiver<()> {
             use $crate::recipe::hold::Holding;
@@ -209,6 +281,20 @@ macro_rules! guard_traits {
 macro_rules! unlock_methods {
     () => {
         /// Gives the lock back, as dropping the guard does, and says whether that went well.
+        ///
+        /// ```no_run
+        /// # fn main() -> zklock::Result<()> {
+        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let lock = zklock::Mutex::new(&client, "/locks/feed")?;
+        /// let guard = lock.lock()?;
+        /// match guard.unlock() {
+        ///     Ok(()) => {}
+        ///     Err(error) if error.is_lock_lost() => println!("check what was written: {error}"),
+        ///     Err(error) => println!("given back in the background: {error}"),
+        /// }
+        /// # Ok(())
+        /// # }
+        /// ```
         ///
         /// # Errors
         /// - [`is_lock_lost`](crate::Error::is_lock_lost): the lock was lost before; somebody else

@@ -138,6 +138,19 @@ impl LockRegistry {
     /// Drops the locks that nobody has and nobody has asked for since `age` ago, and removes their
     /// folders from the server if nobody else uses them. Returns how many were dropped.
     ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let accounts = zklock::LockRegistry::new(&client, "/locks/accounts")?;
+    /// // Every minute, in a thread of the program's own:
+    /// match accounts.expire_unused_older_than(std::time::Duration::from_secs(600)) {
+    ///     Ok(dropped) => println!("{dropped} dropped, {} kept", accounts.len()),
+    ///     Err(error) => println!("dropped, but their folders stay for now: {error}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Mutex::try_lock`]; the locks are dropped all the same.
     pub fn expire_unused_older_than(&self, age: Duration) -> Result<usize> {
@@ -167,6 +180,16 @@ impl LockRegistry {
     ///
     /// Safe while others use the locks: a folder is removed only if it is empty at that moment, and
     /// who comes later makes it anew. Costs one request and up to two for each key.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let accounts = zklock::LockRegistry::new(&client, "/locks/accounts")?;
+    /// // Once a day, in one process: also for keys that others asked for.
+    /// println!("{} folders removed", accounts.remove_empty_folders()?);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`Mutex::try_lock`].

@@ -251,6 +251,23 @@ impl MultiLock {
 
     /// As [`lock`](Self::lock), for `timeout` at the most for the whole; `None` when it is over.
     ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// use std::time::Duration;
+    /// use zklock::{MultiLock, Mutex, Semaphore};
+    ///
+    /// let table = Mutex::new(&client, "/locks/table")?;
+    /// let workers = Semaphore::new(&client, "/limits/exports", 8)?;
+    /// let export = MultiLock::builder().with(&table).with(workers.permits(2)).build()?;
+    /// match export.try_lock_for(Duration::from_secs(60))? {
+    ///     Some(_all) => println!("the table, and two of the eight"),
+    ///     None => println!("nothing is held"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<MultiLockGuard>> {
@@ -483,6 +500,21 @@ impl MultiLockGuard {
     ///
     /// `commit` refuses it if the locks were taken through several clients, or if one of them is a
     /// [`SimpleMutex`].
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let from = zklock::Mutex::new(&client, "/locks/accounts/17")?;
+    /// # let to = zklock::Mutex::new(&client, "/locks/accounts/4")?;
+    /// # let both = zklock::MultiLock::builder().with(&from).with(&to).build()?;
+    /// let all = both.lock()?;
+    /// all.transaction()
+    ///     .set("/accounts/17", "90", None)
+    ///     .set("/accounts/4", "110", None)
+    ///     .commit()?; // both, and only if both locks are ours at that moment
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn transaction(&self) -> Transaction<'_> {
         let guards = self.held.0.iter();
         Transaction::fenced_by(guards.map(|guard| guard.tenure().as_ref()).collect())

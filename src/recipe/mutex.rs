@@ -90,6 +90,22 @@ impl Mutex {
     /// While ZooKeeper cannot be reached it waits as long as the client's
     /// [`RetryPolicy`](crate::RetryPolicy) says.
     ///
+    /// Re-entrant: the thread that holds it goes in again. It is free once both guards are gone.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// let outer = lock.lock()?;
+    /// let inner = lock.lock()?; // does not wait, and asks ZooKeeper nothing
+    /// assert_eq!(lock.hold_count(), 2);
+    /// drop(outer);
+    /// assert!(lock.is_held_by_current_thread());
+    /// drop(inner); // this gives the lock back
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`is_connection_loss`](Error::is_connection_loss), [`is_no_auth`](Error::is_no_auth),
     /// [`is_closed`](Error::is_closed), [`is_forked`](Error::is_forked), or a refusal by the
@@ -108,6 +124,20 @@ impl Mutex {
     /// It waits for ZooKeeper's answers, but for nobody else: on a connection that went silent,
     /// for about a sixth of the session timeout at most.
     ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// # fn make_the_report() {}
+    /// // Every machine runs this at midnight; one of them does the work.
+    /// match lock.try_lock()? {
+    ///     Some(_guard) => make_the_report(),
+    ///     None => println!("another machine does it"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`lock`](Self::lock); [`is_connection_loss`](Error::is_connection_loss) at once when
     /// there is no connection.
@@ -123,6 +153,21 @@ impl Mutex {
     /// It returns at its deadline also when ZooKeeper is silent. What is then left of its attempt
     /// is removed in the background.
     ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// use std::time::Duration;
+    ///
+    /// let Some(_guard) = lock.try_lock_for(Duration::from_secs(30))? else {
+    ///     println!("still busy after 30 s");
+    ///     return Ok(());
+    /// };
+    /// // Holds from here on.
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<MutexGuard>> {
@@ -131,6 +176,22 @@ impl Mutex {
 
     /// As [`try_lock_for`](Self::try_lock_for), until `deadline`. One that is past is
     /// [`try_lock`](Self::try_lock).
+    ///
+    /// One deadline for several waits:
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// # let archive = zklock::Mutex::new(&client, "/locks/archive")?;
+    /// use std::time::{Duration, Instant};
+    ///
+    /// let deadline = Instant::now() + Duration::from_secs(10);
+    /// let Some(_report) = lock.try_lock_until(deadline)? else { return Ok(()) };
+    /// let Some(_archive) = archive.try_lock_until(deadline)? else { return Ok(()) };
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -149,6 +210,27 @@ impl Mutex {
     }
 
     /// As [`lock`](Self::lock), with a deadline, a cancel token or node data for this one time.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// use std::time::Duration;
+    /// use zklock::{AcquireOptions, CancelToken};
+    ///
+    /// let stop = CancelToken::new();
+    /// # let on_signal = stop.clone();
+    /// // on_signal.cancel(), in any other thread, ends the wait.
+    /// let options = AcquireOptions::new().timeout(Duration::from_secs(60)).cancel(&stop);
+    /// match lock.lock_with(options) {
+    ///     Ok(_guard) => println!("it is ours"),
+    ///     Err(error) if error.is_cancelled() => println!("we are to stop"),
+    ///     Err(error) if error.is_timeout() => println!("a minute was not enough"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`lock`](Self::lock); also [`is_timeout`](Error::is_timeout),
@@ -200,6 +282,19 @@ impl Mutex {
     /// A holder whose lock was built [`revocable`](MutexBuilder::revocable) hears of it through
     /// [`MutexGuard::revocation`], and decides; others do not listen.
     ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// for holder in lock.participants()?.iter().filter(|one| one.is_holder()) {
+    ///     if lock.revoke(holder)? {
+    ///         println!("asked {holder}");
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if it is a participant of another lock; otherwise as
     /// [`try_lock`](Self::try_lock).
@@ -213,6 +308,24 @@ impl Mutex {
     /// A holder of this library learns that its lock is [`Lost`](crate::LockState::Lost): at once if
     /// it has held it for 200 ms, else by then. Until it does, two can be at it. A waiter queues
     /// again, at the end.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// use std::time::{Duration, SystemTime};
+    ///
+    /// // A holder that is stuck: its session lives, but its work does not move.
+    /// let hours_ago = SystemTime::now() - Duration::from_secs(6 * 60 * 60);
+    /// for one in lock.participants()? {
+    ///     if one.is_holder() && one.created() < hours_ago {
+    ///         eprintln!("breaking {one}");
+    ///         lock.break_lock(&one)?;
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`revoke`](Self::revoke).
@@ -307,6 +420,18 @@ impl MutexBuilder<'_> {
     ///
     /// More throughput for this process, longer waits for others: with `n`, another process, once
     /// known to wait, waits for at most `n + 1` sections of ours.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// // While others wait: up to 65 sections of this process in a row, for up to about a second.
+    /// let lock = zklock::Mutex::builder(&client, "/locks/counter")
+    ///     .max_handoffs(64)
+    ///     .max_tenure(std::time::Duration::from_secs(1))
+    ///     .build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn max_handoffs(mut self, most: u32) -> Self {
         self.policy.max_handoffs = Some(most);
         self
@@ -326,6 +451,20 @@ impl MutexBuilder<'_> {
     /// When another process queues, an idle lock is given up at once: the newcomer waits for the
     /// delivery of one watch and one delete. It is also given up by
     /// [`Mutex::release_idle`], by dropping the `Mutex`, and when the client is closed.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// let lock = zklock::Mutex::builder(&client, "/locks/cursor")
+    ///     .linger(std::time::Duration::from_secs(5))
+    ///     .build()?;
+    /// for _ in 0..1_000 {
+    ///     let _guard = lock.lock()?; // asks ZooKeeper the first time, and after others
+    /// }
+    /// lock.release_idle()?; // done for now: let others in without a wait
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn linger(mut self, linger: Duration) -> Self {
         self.policy.linger = linger;
         self
@@ -385,6 +524,25 @@ impl MutexBuilder<'_> {
 /// there is a connection again, unless the session has ended by then; that is logged.
 /// [`unlock`](Self::unlock) says so. Guards of one thread may be dropped in any order: the last
 /// one releases.
+///
+/// It has no lifetime, so a struct can own it beside its lock:
+///
+/// ```no_run
+/// struct Leader {
+///     lock: zklock::Mutex,
+///     guard: Option<zklock::MutexGuard>,
+/// }
+///
+/// impl Leader {
+///     fn is_leader(&self) -> bool {
+///         self.guard.as_ref().is_some_and(zklock::MutexGuard::is_held)
+///     }
+///
+///     fn step_down(&mut self) {
+///         self.guard = None; // gives the lock back
+///     }
+/// }
+/// ```
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct MutexGuard(Hold<LocalQueue>);
 

@@ -12,6 +12,21 @@ use crate::znode::names::Class;
 ///
 /// A process stands in a lock's queue with one node for all its threads, so this is a process, not
 /// a thread; the identity is that of the thread that queued.
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// # let client = zklock::Client::connect("localhost:2181")?;
+/// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+/// for one in lock.participants()? {
+///     let role = if one.is_holder() { "holds" } else { "waits" };
+///     match one.identity() {
+///         Some(who) => println!("{role}: {} pid {}", who.host(), who.process_id()),
+///         None => println!("{role}: {}", one.path()), // a program on Curator, say
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Participant {
     pub(crate) path: String,

@@ -161,6 +161,19 @@ impl RwLock {
 
     /// Waits until this thread may write.
     ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let catalogue = zklock::RwLock::new(&client, "/locks/catalogue")?;
+    /// let reading = catalogue.read()?;
+    /// let refused = catalogue.write().expect_err("a reader cannot become a writer");
+    /// assert!(refused.is_would_deadlock());
+    /// drop(reading); // another writer may come first: look again at what was read
+    /// let writing = catalogue.write()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock), and
     /// [`is_would_deadlock`](Error::is_would_deadlock) if this thread reads.
@@ -477,6 +490,21 @@ impl RwWriteGuard {
     ///
     /// The reader keeps the writer's place. If this
     /// thread has other write guards, it goes on writing as well.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let catalogue = zklock::RwLock::new(&client, "/locks/catalogue")?;
+    /// let reading = catalogue.write()?.downgrade()?; // on an error `?` gives the lock back
+    /// # drop(reading);
+    /// match catalogue.write()?.downgrade() {
+    ///     Ok(reading) => drop(reading),
+    ///     Err(failed) if failed.error().is_lock_lost() => return Err(failed.into()),
+    ///     Err(failed) => drop(failed.into_guard()), // still the writer: go on alone
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// The guard comes back, with an error as of [`RwLock::read`], or one that says that the write

@@ -90,6 +90,16 @@ impl Semaphore {
     /// While it waits for the last of them, those who came later wait behind it, also if what they
     /// ask for is free.
     ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// let memory = zklock::Semaphore::new(&client, "/limits/gigabytes", 64)?;
+    /// let permit = memory.acquire_many(16)?;
+    /// assert_eq!(permit.count(), 16);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`acquire`](Self::acquire); also [`is_invalid`](Error::is_invalid) if `count` is 0, or
     /// more than the maximum, also if that is lowered while it waits (but not to 0, which is a
@@ -141,6 +151,20 @@ impl Semaphore {
     }
 
     /// As [`acquire`](Self::acquire), for `timeout` at the most; `None` when it is over.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let calls = zklock::Semaphore::new(&client, "/limits/geocoder", 4)?;
+    /// use std::time::Duration;
+    ///
+    /// match calls.try_acquire_for(Duration::from_millis(200))? {
+    ///     Some(_permit) => println!("asking the geocoder"),
+    ///     None => println!("answering from the cache: {} are busy", calls.max()?),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -227,6 +251,17 @@ impl Semaphore {
     ///
     /// Costs two requests and one more for each participant.
     ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let workers = zklock::Semaphore::new(&client, "/limits/geocoder", 4)?;
+    /// let (holders, waiters): (Vec<_>, Vec<_>) =
+    ///     workers.participants()?.into_iter().partition(|one| one.is_holder());
+    /// println!("{} permits in use, {} processes wait", holders.len(), waiters.len());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
     pub fn participants(&self) -> Result<Vec<Participant>> {
@@ -304,6 +339,18 @@ impl SemaphoreBuilder<'_> {
     ///
     /// The count is looked at through the semaphore's own client; so it must be of the same
     /// ensemble, and its client of the same chroot.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// let max = zklock::SharedCount::new(&client, "/limits/api", 10)?;
+    /// let api = zklock::Semaphore::builder(&client, "/pools/api").shared_max(&max).build()?;
+    /// let before = max.get()?;
+    /// max.set(0)?; // a pause: those who hold go on, nobody else gets in
+    /// max.set(before)?; // all who wait hear of it at once
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn shared_max(mut self, count: &SharedCount) -> Self {
         let chroot = chroot_of(count.client.session());
         self.max = Some(Max::Shared(count.path.clone(), count.initial, chroot));
@@ -414,6 +461,19 @@ impl Permit {
     }
 
     /// Gives the permit back, as dropping it does, and says whether that went well.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let workers = zklock::Semaphore::new(&client, "/limits/geocoder", 4)?;
+    /// let permit = workers.acquire()?;
+    /// match permit.release() {
+    ///     Err(error) if error.is_lock_lost() => println!("five may have been at work: {error}"),
+    ///     other => other?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`MutexGuard::unlock`](crate::MutexGuard::unlock).

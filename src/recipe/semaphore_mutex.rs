@@ -199,6 +199,23 @@ impl SemaphoreMutexBuilder<'_> {
 ///
 /// Dropping never panics, and blocks for about a sixth of the session timeout at most; what
 /// ZooKeeper does not confirm is removed in the background.
+///
+/// It can travel with the work that it protects:
+///
+/// ```no_run
+/// struct Job {
+///     file: String,
+///     lock: zklock::SemaphoreMutexGuard,
+/// }
+///
+/// fn finish(jobs: &crossbeam_channel::Receiver<Job>) -> zklock::Result<()> {
+///     for job in jobs {
+///         println!("finishing {}", job.file);
+///         job.lock.unlock()?; // locked by the thread that sent it
+///     }
+///     Ok(())
+/// }
+/// ```
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct SemaphoreMutexGuard(Lease);
 

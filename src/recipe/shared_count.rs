@@ -74,6 +74,16 @@ impl SharedCount {
     /// Adds `summand`, which may be negative, and returns the sum. Nobody else's change between the
     /// look and the write is overwritten.
     ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// let max = zklock::SharedCount::new(&client, "/limits/api", 10)?;
+    /// let now = max.add(5)?; // two who add at once both count
+    /// println!("{now} permits from now on");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`compare_and_set`](Self::compare_and_set); also [`is_invalid`](Error::is_invalid) if the
     /// sum is more, or less, than four bytes can say.
@@ -119,6 +129,21 @@ impl SharedCount {
     }
 
     /// Sets the number if it is `expected`, and says whether it was.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let max = zklock::SharedCount::new(&client, "/limits/api", 10)?;
+    /// // Doubles it, but not above 100.
+    /// loop {
+    ///     let now = max.get()?;
+    ///     if max.compare_and_set(now, now.saturating_mul(2).min(100))? {
+    ///         break;
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// As [`get`](Self::get). After [`is_connection_loss`](Error::is_connection_loss) it may have

@@ -80,6 +80,19 @@ impl SimpleMutex {
 
     /// Takes the lock if nobody holds it. Writes nothing to ZooKeeper if somebody does.
     ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// let lock = zklock::SimpleMutex::new(&client, "/exclusive_lock/lock")?;
+    /// if lock.try_lock()?.is_none() {
+    ///     for holder in lock.participants()? {
+    ///         println!("busy: {holder}"); // or whatever a script wrote into the node
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub fn try_lock(&self) -> Result<Option<SimpleMutexGuard>> {

@@ -141,6 +141,23 @@ impl<'g> Transaction<'g> {
 
     /// Does the rest only if the node stands; with a version, only if its data has it. ZooKeeper
     /// wants the permission to read it.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// let guard = lock.lock()?;
+    /// // Empties the inbox if nobody has changed what it is emptied by.
+    /// let (_rules, version) = client.read("/inbox/rules")?.unwrap_or_default();
+    /// guard
+    ///     .transaction()
+    ///     .check("/inbox/rules", Some(version))
+    ///     .delete("/inbox/17", None)
+    ///     .delete("/inbox/18", None)
+    ///     .commit()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn check(self, path: &str, version: Option<i32>) -> Self {
         let path = path.to_owned();
         self.with(Change::Check { path, version }, version)
@@ -174,6 +191,22 @@ impl<'g> Transaction<'g> {
 
     /// Sends it, and waits for the answer: as long as the connection stands, which a silent server
     /// ends within 2/3 of the session timeout. Returns what each step has done.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// let guard = lock.lock()?;
+    /// match guard.transaction().set("/config", "new", Some(7)).commit() {
+    ///     Ok(outcomes) => println!("{outcomes:?}"),
+    ///     Err(error) if error.is_lock_lost() => println!("nothing written: not ours"),
+    ///     Err(error) if error.failed_step().is_some() => println!("nothing written: {error}"),
+    ///     Err(error) if error.is_connection_loss() => println!("done or not: read /config"),
+    ///     Err(error) => return Err(error),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// - [`is_lock_lost`](Error::is_lock_lost): the lock was not ours any more. Nothing was written.

@@ -77,6 +77,32 @@ impl HoldView {
     /// A channel that speaks when what is held is lost or given back; see
     /// [`MutexGuard::lost`](crate::MutexGuard::lost). Each view has a channel of its own, clones of
     /// a view too.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/import")?;
+    /// # let parts = crossbeam_channel::never::<u32>();
+    /// use zklock::LossReason;
+    ///
+    /// let guard = lock.lock()?;
+    /// let view = guard.view();
+    /// let worker = std::thread::spawn(move || {
+    ///     loop {
+    ///         crossbeam_channel::select! {
+    ///             recv(parts) -> part => println!("importing part {part:?}"),
+    ///             recv(view.lost()) -> why => match why {
+    ///                 Ok(LossReason::Released) => break, // our side is done
+    ///                 why => panic!("stopped half-way: {why:?}"),
+    ///             },
+    ///         }
+    ///     }
+    /// });
+    /// guard.unlock()?;
+    /// worker.join().expect("imported all");
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
         &self.lost

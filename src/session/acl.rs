@@ -18,6 +18,15 @@ pub(crate) struct AclEntry {
 ///
 /// A lock needs all of [`READ`](Self::READ), [`CREATE`](Self::CREATE) and
 /// [`DELETE`](Self::DELETE) on its folder for everybody who takes part.
+///
+/// ```
+/// use zklock::{Acl, Permissions};
+///
+/// // A network whose programs may take part in locks, and change nothing else.
+/// let take_part = Permissions::READ | Permissions::CREATE | Permissions::DELETE;
+/// let acl = Acl::entry("ip", "10.1.0.0/16", take_part);
+/// # let _ = acl;
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Permissions(pub(crate) u32);
 
@@ -53,6 +62,19 @@ impl Acl {
     /// Only those with the credentials of this client may do anything: those of
     /// [`ClientBuilder::auth`](crate::ClientBuilder::auth), its account of SASL, and the subject of
     /// its TLS certificate.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// use zklock::{Acl, Client};
+    ///
+    /// // Another program needs the same credentials to take part.
+    /// let client = Client::builder("zk1,zk2,zk3")
+    ///     .auth("digest", "batch:secret")
+    ///     .acl(Acl::creator_all())
+    ///     .connect()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn creator_all() -> Self {
         Self::entry("auth", "", Permissions::ALL)

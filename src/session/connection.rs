@@ -3,6 +3,18 @@
 use std::fmt;
 
 /// How a client stands with ZooKeeper.
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// # let client = zklock::Client::connect("localhost:2181")?;
+/// use zklock::ConnectionState;
+///
+/// // For a health check.
+/// // A restart or an election is no reason to be taken out of service.
+/// let up = matches!(client.state(), ConnectionState::Connected | ConnectionState::Suspended);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionState {
@@ -17,6 +29,27 @@ pub enum ConnectionState {
 }
 
 /// A change of a client's connection, from [`Client::events`](crate::Client::events).
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// # let client = zklock::Client::connect("localhost:2181")?;
+/// use zklock::ConnectionEvent;
+///
+/// let events = client.events();
+/// std::thread::spawn(move || {
+///     // Ends when the client is closed.
+///     for event in events {
+///         match event {
+///             ConnectionEvent::Suspended => println!("no contact: beginning nothing new"),
+///             ConnectionEvent::Reconnected => println!("the same session: nothing was lost"),
+///             ConnectionEvent::Lost => println!("every lock is lost"),
+///             event => println!("{event}"),
+///         }
+///     }
+/// });
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionEvent {

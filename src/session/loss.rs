@@ -5,6 +5,22 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Why a lock was lost; what a guard's `lost` channel delivers.
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// # let client = zklock::Client::connect("localhost:2181")?;
+/// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+/// use zklock::LossReason;
+///
+/// let guard = lock.lock()?;
+/// match guard.lost().recv() {
+///     Ok(LossReason::Session) => println!("out of contact for too long: lock again"),
+///     Ok(LossReason::Removed) => println!("somebody took it from us: ask before locking again"),
+///     why => println!("{why:?}"),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {

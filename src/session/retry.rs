@@ -11,6 +11,22 @@ use std::time::Duration;
 /// up with an error whose [`is_connection_loss`](crate::Error::is_connection_loss) is true after
 /// [`give_up_after`](Self::give_up_after) without a connection, or at its own deadline, whichever
 /// is first. The client itself never gives up before it is closed.
+///
+/// Every acquire of this client waits for a connection for as long as it takes, and dials slowly:
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use zklock::{Client, RetryPolicy};
+///
+/// # fn main() -> zklock::Result<()> {
+/// let patient = RetryPolicy::new()
+///     .initial(Duration::from_millis(500)) // 50 ms by default
+///     .max(Duration::from_secs(30)) // 2 s by default
+///     .give_up_after(None); // 60 s by default
+/// let client = Client::builder("zk1,zk2,zk3").retry(patient).connect()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct RetryPolicy {

@@ -96,6 +96,19 @@ impl AcquireOptions {
     /// What the contender's node holds for others to read (see
     /// [`Participant::data`](crate::Participant::data)): less than 1 MiB. Defaults to who we are:
     /// host, process id, thread and time.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// let options = zklock::AcquireOptions::new().data("ticket 4711, ask the night shift");
+    /// let _guard = lock.lock_with(options)?;
+    /// for one in lock.participants()? {
+    ///     println!("{}: {}", one.position(), String::from_utf8_lossy(one.data()));
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
         self.data = Some(data.into());

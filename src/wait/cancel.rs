@@ -39,6 +39,25 @@ impl CancelToken {
     }
 
     /// Ends every wait that uses this token, now and from now on.
+    ///
+    /// One token for all waits of a program:
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// use zklock::{AcquireOptions, CancelToken};
+    ///
+    /// let shutdown = CancelToken::new();
+    /// let options = AcquireOptions::new().cancel(&shutdown);
+    /// let waiter = std::thread::spawn(move || lock.lock_with(options).map(drop));
+    /// shutdown.cancel(); // from a handler of signals, say
+    /// if let Err(error) = waiter.join().expect("no panic") {
+    ///     assert!(error.is_cancelled());
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::SeqCst);
         let waiting = std::mem::take(&mut *self.0.waiting.lock());

@@ -8,6 +8,23 @@ use crate::sync::Mutex;
 
 /// How many are ahead of a thread that waits for a lock; see
 /// [`AcquireOptions::positions`](crate::AcquireOptions::positions).
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// # let client = zklock::Client::connect("localhost:2181")?;
+/// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+/// let (to, positions) = crossbeam_channel::bounded(16);
+/// let options = zklock::AcquireOptions::new().positions(&to);
+/// drop(to); // so that the channel ends with the wait
+/// let waiter = std::thread::spawn(move || lock.lock_with(options).map(drop));
+/// for position in positions {
+///     let (processes, threads) = (position.contenders_ahead(), position.threads_ahead());
+///     println!("{processes} processes and {threads} threads of ours are ahead");
+/// }
+/// waiter.join().expect("no panic")?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueuePosition {
     pub(crate) threads: usize,

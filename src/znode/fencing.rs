@@ -18,6 +18,30 @@ use crate::znode::node::NodeStat;
 /// deleted and made anew. It is equal only between sections that one process ran one after another
 /// within one tenure (see [local hand-off](crate::MutexBuilder::local_hand_off)): these exclude each
 /// other inside the process. It starts anew only if the whole ensemble is set up anew.
+///
+/// A store that compares:
+///
+/// ```no_run
+/// use zklock::FencingToken;
+///
+/// #[derive(Default)]
+/// struct Store {
+///     newest: Option<FencingToken>,
+///     value: String,
+/// }
+///
+/// impl Store {
+///     /// Whether the write was taken.
+///     fn write(&mut self, token: FencingToken, value: &str) -> bool {
+///         if self.newest.is_some_and(|newest| token < newest) {
+///             return false; // from a holder that is late
+///         }
+///         self.newest = Some(token);
+///         self.value = value.to_owned();
+///         true
+///     }
+/// }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FencingToken(pub(crate) u64);
 

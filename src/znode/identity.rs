@@ -28,6 +28,14 @@ pub struct Identity {
 impl Identity {
     /// The calling thread, waiting since `since` (in whole milliseconds, as it is written). Of a
     /// thread's name the first 255 bytes.
+    ///
+    /// The default data with something of one's own behind it (which `parse` then does not take):
+    ///
+    /// ```
+    /// let who = zklock::Identity::current(std::time::SystemTime::now());
+    /// let data = format!("{who} release=2026.11");
+    /// assert!(data.starts_with("host="));
+    /// ```
     #[must_use]
     pub fn current(since: SystemTime) -> Self {
         let thread = std::thread::current();

@@ -10,6 +10,20 @@ use crate::znode::sequence::Sequence;
 
 /// Whose node names a lock speaks. All who share a lock's folder must use the same: each ignores
 /// the other's nodes, so mixing them would let two hold at once.
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// # let client = zklock::Client::connect("localhost:2181")?;
+/// use zklock::{Dialect, Semaphore};
+///
+/// // Shares its permits with Python's `client.Semaphore("/limits/geocoder", max_leases=4)`.
+/// let workers = Semaphore::builder(&client, "/limits/geocoder")
+///     .max(4)
+///     .dialect(Dialect::Kazoo)
+///     .build()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Dialect {

@@ -127,6 +127,17 @@ impl Tls {
     /// The name that every server's certificate must be made out to, whatever the connect string
     /// has; for servers that are reached by addresses, or share a certificate.
     /// [`ClientBuilder::connect`](crate::ClientBuilder::connect) refuses what can be no name.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// use zklock::{Client, Tls};
+    ///
+    /// // A connect string of addresses, and one certificate for all servers.
+    /// let tls = Tls::system()?.server_name("zookeeper.example.com");
+    /// let client = Client::builder("10.0.0.1:2281,10.0.0.2:2281").tls(tls).connect()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn server_name(mut self, name: impl Into<String>) -> Self {
         self.server_name = Some(name.into());

@@ -100,6 +100,21 @@ pub enum Way {
 }
 
 /// For [`Observer::missed`].
+///
+/// ```no_run
+/// use zklock::event::{Miss, Missed};
+///
+/// struct Alarm;
+///
+/// impl zklock::Observer for Alarm {
+///     fn missed(&self, missed: &Missed) {
+///         // That a lock is busy is no trouble; that a wait came to nothing is.
+///         if missed.why != Miss::Busy {
+///             eprintln!("{:?}: {:?} after {:?}", missed.label, missed.why, missed.waited);
+///         }
+///     }
+/// }
+/// ```
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Missed {
