@@ -7,8 +7,8 @@ pub type Result<T> = std::result::Result<T, Error>;
 
 /// Why an operation failed.
 ///
-/// The text says what happened, where, and what to do about it; the predicates are for programs
-/// that decide. An error is one word wide, so that `Result<MutexGuard>` stays small.
+/// The text says what happened, where, and what to do about it; programs decide by the predicates.
+/// An error is one word wide, so that `Result<MutexGuard>` stays small.
 ///
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {
@@ -46,7 +46,7 @@ enum Kind {
     Forked,
     #[error("the ZooKeeper session was lost, and everything it held with it")]
     SessionLost,
-    #[error("the lock is held, but not surely for so long")]
+    #[error("the lock is held, but not surely for that long")]
     LeaseShort,
     #[error("the lock was lost: its node was removed by somebody else")]
     Removed,
@@ -58,7 +58,7 @@ enum Kind {
     NoAuth,
     #[error("ZooKeeper refused the credentials (AuthFailed)")]
     AuthFailed,
-    #[error("ZooKeeper refused the ACL (InvalidACL); creator-all needs an auth")]
+    #[error("ZooKeeper refused the ACL (InvalidACL); creator-all needs credentials")]
     InvalidAcl,
     #[error("this wait could never end")]
     WouldDeadlock,
@@ -84,8 +84,8 @@ pub struct FailedStep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StepRefusal {
-    /// There is no such node; for a create, not the one above it.
-    #[error("as there is no such node, or none above it")]
+    /// There is no such node; for a create, there is no parent.
+    #[error("as there is no such node, or no parent")]
     NoNode,
     /// The node to create exists.
     #[error("as the node exists already")]
@@ -96,10 +96,10 @@ pub enum StepRefusal {
     /// The node to delete has children.
     #[error("as the node has children")]
     NotEmpty,
-    /// The node above the one to create is ephemeral, and can have no children.
-    #[error("as the node above is ephemeral")]
+    /// The parent of the node to create is ephemeral, and cannot have children.
+    #[error("as the parent is ephemeral")]
     EphemeralParent,
-    /// An ACL forbids it.
+    /// An ACL forbids this step.
     #[error("as an ACL forbids it")]
     NoAuth,
     /// Something else; the error's `source` says what.
@@ -189,8 +189,8 @@ impl Error {
         self.0.kind == Kind::Timeout
     }
 
-    /// The lock is held, but not surely for as long as was asked for, by `ensure_for` of a guard
-    /// (such as [`MutexGuard::ensure_for`](crate::MutexGuard::ensure_for)). Nothing has changed.
+    /// The lock is held, but not surely for as long as a guard's `ensure_for` was asked for (such
+    /// as [`MutexGuard::ensure_for`](crate::MutexGuard::ensure_for)). Nothing has changed.
     #[must_use]
     pub fn is_lease_short(&self) -> bool {
         self.0.kind == Kind::LeaseShort
@@ -208,14 +208,14 @@ impl Error {
         self.0.kind == Kind::Closed
     }
 
-    /// The client was made in a parent of this process.
+    /// The client was made in a parent of this process, and does not work in the forked child.
     #[must_use]
     pub fn is_forked(&self) -> bool {
         self.0.kind == Kind::Forked
     }
 
-    /// The session ended, or could have ended as far as this process can know, so the lock may be
-    /// somebody else's by now.
+    /// The session ended, or may have ended as far as this process can know. Somebody else may have
+    /// the lock by now.
     #[must_use]
     pub fn is_session_lost(&self) -> bool {
         self.0.kind == Kind::SessionLost
@@ -227,14 +227,14 @@ impl Error {
         matches!(self.0.kind, Kind::SessionLost | Kind::Removed)
     }
 
-    /// ZooKeeper could not be reached, or not be reached in time; what was asked for may or may
-    /// not have been done.
+    /// ZooKeeper could not be reached, or did not answer in time. The request may have been
+    /// executed or not. (A failed acquire leaves nothing behind in either case.)
     #[must_use]
     pub fn is_connection_loss(&self) -> bool {
         matches!(self.0.kind, Kind::ConnectionLoss | Kind::ConnectFailed)
     }
 
-    /// An ACL forbids us, or our credentials were refused.
+    /// An ACL forbids this client what it asked for, or its credentials were refused.
     #[must_use]
     pub fn is_no_auth(&self) -> bool {
         matches!(
@@ -249,7 +249,7 @@ impl Error {
         )
     }
 
-    /// Waiting would have meant waiting for oneself.
+    /// The call would have waited for the calling thread itself.
     #[must_use]
     pub fn is_would_deadlock(&self) -> bool {
         self.0.kind == Kind::WouldDeadlock
@@ -282,7 +282,7 @@ impl Error {
         }
     }
 
-    /// A path, name, size or setting is not possible, or not the one that others use.
+    /// A path, name, size or setting is not possible, or differs from what other programs use.
     #[must_use]
     pub fn is_invalid(&self) -> bool {
         self.0.kind == Kind::Invalid

@@ -44,14 +44,18 @@
 //! | to wait for a gate to open | [`Barrier`] |
 //! | to begin together and end together | [`DoubleBarrier`] |
 //!
-//! All locks have the same verbs: one that waits, `try_..` that does not, `.._for` and `.._until`
-//! with a deadline, and `.._with`, whose [`AcquireOptions`] also take a [`CancelToken`] and report
-//! positions. Guards own what they need and have no lifetime; a [`HoldView`] lets other threads look
-//! at one. [`Mutex::participants`] shows the holder and the waiters, [`Mutex::revoke`] asks for a
-//! lock, and [`Mutex::break_lock`] takes it.
+//! All locks have the same verbs: one that waits; `try_..`, which does not wait; `.._for` and
+//! `.._until` with a deadline; and `.._with`, whose [`AcquireOptions`] also take a [`CancelToken`]
+//! and report positions. Guards own what they need and have no lifetime; a [`HoldView`] lets other
+//! threads look at one. [`Mutex::participants`] shows the holder and the waiters, [`Mutex::revoke`]
+//! asks for a lock, and [`Mutex::break_lock`] takes it.
 //!
-//! The repository has pages on semantics (each event, and what each party sees of it), for those who
-//! come from Curator or kazoo, on the design with its proofs, and on performance, in `docs/`.
+//! [`RetryPolicy`] says how long calls wait while there is no connection, [`Client::events`] what
+//! happens to the connection, [`Error`] what went wrong, [`Observer`] and [`Stats`] what the locks
+//! do.
+//!
+//! The repository has pages on semantics (each event, and what each party sees of it), for those
+//! who come from Curator or kazoo, on the design with its proofs, and on performance, in `docs/`.
 //!
 //! # Features
 //! None is on by default.

@@ -66,7 +66,7 @@ fn account_from_env() -> Result<Option<SaslConfig>, Failure> {
         (None, None) => Ok(None),
         (Some(user), Some(password)) => Ok(Some(SaslConfig { user, password })),
         _ => Err(Failure::usage(
-            "of ZK_SASL_USER and ZK_SASL_PASSWORD only one is set",
+            "set both ZK_SASL_USER and ZK_SASL_PASSWORD, or neither",
         )),
     }
 }

@@ -8,12 +8,12 @@ use super::{Client, ClientBuilder};
 use crate::error::{Error, Result};
 use crate::session::acl::Acl;
 
-/// How to connect, as plain data: from the environment, or, with the feature `serde`, from a file of
+/// How to connect, as plain data: from the environment or, with the feature `serde`, from a file of
 /// settings.
 ///
-/// What is left out is as in [`Client::builder`]. Names that it does not know are an error in a file,
-/// so that a typing error does not go unnoticed. It is never written out: it may have secrets in it,
-/// which its `Debug` does not show.
+/// A field that is left out has the default of [`Client::builder`]. An unknown name in a file is an
+/// error, so that a typing error does not go unnoticed. It can be read but not serialized, because
+/// it may contain secrets; `Debug` does not show them.
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -48,7 +48,8 @@ pub struct ClientConfig {
     pub sasl: Option<SaslConfig>,
     /// See `ClientBuilder::tls`.
     pub tls: Option<TlsConfig>,
-    /// Whether what is made is open to nobody else; see [`Acl::creator_all`].
+    /// Whether only clients with the same credentials may touch what this one makes; see
+    /// [`Acl::creator_all`].
     pub creator_all: bool,
     /// See [`ClientBuilder::create_chroot`].
     pub create_chroot: bool,
@@ -115,18 +116,18 @@ pub struct SaslConfig {
     serde(default, deny_unknown_fields)
 )]
 pub struct TlsConfig {
-    /// Who has signed the servers' certificates. Defaults to those that the system trusts.
+    /// The CAs that sign the servers' certificates. Defaults to those that the system trusts.
     pub ca: Option<PathBuf>,
     /// A client certificate; goes with `key`.
     pub certificate: Option<PathBuf>,
     /// Its private key.
     pub key: Option<PathBuf>,
-    /// What the servers' certificates are made out to, if not to their hosts.
+    /// The name in the servers' certificates, if it is not their host name.
     pub server_name: Option<String>,
 }
 
 impl ClientConfig {
-    /// What the environment says; see [`Client::from_env`].
+    /// Reads the settings from environment variables; [`Client::from_env`] lists them.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -139,8 +140,7 @@ impl ClientConfig {
     /// ```
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if `ZK_CONNECT` is missing or another variable makes no
-    /// sense.
+    /// [`is_invalid`](Error::is_invalid) if `ZK_CONNECT` is missing or a variable makes no sense.
     pub fn from_env() -> Result<Self> {
         Self::from_variables(|name| match std::env::var(name) {
             Ok(value) => Ok(Some(value)),
@@ -156,7 +156,7 @@ impl ClientConfig {
         let text = |name| Ok::<_, Error>(variable(name)?.filter(|value| !value.is_empty()));
         let file = |name| Ok::<_, Error>(text(name)?.map(PathBuf::from));
         let milliseconds = |name| {
-            let wrong = |_| Error::invalid(format!("{name}: a number of milliseconds is wanted"));
+            let wrong = |_| Error::invalid(format!("{name}: it must be a number of milliseconds"));
             text(name)?
                 .map(|value| value.parse().map_err(wrong))
                 .transpose()
@@ -170,7 +170,7 @@ impl ClientConfig {
             (None, None) => None,
             (Some(user), Some(password)) => Some(SaslConfig { user, password }),
             _ => {
-                let wanted = "of ZK_SASL_USER and ZK_SASL_PASSWORD only one is set";
+                let wanted = "set both ZK_SASL_USER and ZK_SASL_PASSWORD, or neither";
                 return Err(Error::invalid(wanted));
             }
         };
@@ -183,7 +183,7 @@ impl ClientConfig {
         let tls = match text("ZK_TLS")?.as_deref() {
             Some("1" | "true" | "yes") => Some(tls),
             Some("0" | "false" | "no") => None,
-            Some(_) => return Err(Error::invalid("ZK_TLS: yes or no is wanted")),
+            Some(_) => return Err(Error::invalid("ZK_TLS: it must be yes or no")),
             // Named files are meant to be used.
             None => (tls != TlsConfig::default()).then_some(tls),
         };
@@ -197,13 +197,13 @@ impl ClientConfig {
             creator_all: match text("ZK_ACL")?.as_deref() {
                 None | Some("open") => false,
                 Some("creator-all") => true,
-                Some(_) => return Err(Error::invalid("ZK_ACL: open or creator-all is wanted")),
+                Some(_) => return Err(Error::invalid("ZK_ACL: it must be open or creator-all")),
             },
             create_chroot: false,
         })
     }
 
-    /// A builder with these settings, to which more can be added.
+    /// A builder with these settings; add more to it, and connect.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -222,8 +222,8 @@ impl ClientConfig {
     /// ```
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if a file of TLS cannot be used, or what is asked for was
-    /// not compiled in (the features `tls` and `sasl`).
+    /// [`is_invalid`](Error::is_invalid) if a TLS file cannot be used, or a setting needs a feature
+    /// (`tls` or `sasl`) that was not compiled in.
     pub fn builder(&self) -> Result<ClientBuilder> {
         let mut builder = Client::builder(&self.servers).create_chroot(self.create_chroot);
         if let Some(ms) = self.session_timeout_ms {
@@ -275,7 +275,7 @@ impl SaslConfig {
     #[cfg(not(feature = "sasl"))]
     #[expect(clippy::unused_self, reason = "it is used where it is compiled in")]
     fn add_to(&self, _builder: ClientBuilder) -> Result<ClientBuilder> {
-        let why = "SASL is asked for, and zklock was compiled without its feature `sasl`";
+        let why = "SASL was asked for, but zklock was compiled without its feature `sasl`";
         Err(Error::invalid(why))
     }
 }
@@ -293,7 +293,7 @@ impl TlsConfig {
             (Some(certificate), Some(key)) => tls.identity(certificate, key)?,
             (None, None) => tls,
             _ => {
-                let wanted = "TLS: of a client certificate and its key only one is named";
+                let wanted = "TLS: name both a client certificate and its key, or neither";
                 return Err(Error::invalid(wanted));
             }
         };
@@ -306,7 +306,7 @@ impl TlsConfig {
     #[cfg(not(feature = "tls"))]
     #[expect(clippy::unused_self, reason = "it is used where it is compiled in")]
     fn add_to(&self, _builder: ClientBuilder) -> Result<ClientBuilder> {
-        let why = "TLS is asked for, and zklock was compiled without its feature `tls`";
+        let why = "TLS was asked for, but zklock was compiled without its feature `tls`";
         Err(Error::invalid(why))
     }
 }

@@ -1,11 +1,11 @@
 //! Folders of locks that nobody uses any more.
 //!
-//! A folder may go when it is empty: the server refuses to delete one that has children, and who
-//! comes later makes it anew. What must not go is a node that only *looks* like an empty folder: a
+//! A folder may be removed when it is empty: the server refuses to delete one that has children,
+//! and the next acquire makes it again. A node that only *looks* like an empty folder must stay: a
 //! closed barrier, a number, a folder that somebody has just made and is about to use. Such a node
-//! never had children; a lock's folder had children and has none. Nor may somebody else's folder go,
-//! who would perhaps never make it anew: so ours bear a mark, their data's version, but for those in
-//! kazoo's dialect.
+//! never had children; a lock's folder had children and has none now. Another program's folder must
+//! stay, too, as that program may never make it again. So our folders bear a mark, their data's
+//! version, except those in kazoo's dialect.
 
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ fn unused_stat(contact: &Contact<'_>, path: &str, gone: usize) -> Step<Option<No
     if !was_a_folder || !is_empty {
         return Ok(None);
     }
-    // Somebody else's folder may be one that is never made anew, such as kazoo's are.
+    // Another program may never make its folder again, as kazoo does not.
     let is_ours = stat.data_bytes == 0 && stat.version > 0;
     Ok(is_ours.then_some(stat))
 }

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::session::{Session, found};
 use crate::znode::path::check;
 
-/// What a node holds and whom it belongs to, as [`Client::node`](crate::Client::node) found it.
+/// A node's data and owner, as [`Client::node`](crate::Client::node) found them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     data: Vec<u8>,
@@ -15,14 +15,14 @@ pub struct Node {
 }
 
 impl Node {
-    /// What is written in it.
+    /// The node's data.
     #[must_use]
     pub fn data(&self) -> &[u8] {
         &self.data
     }
 
-    /// The number of the session that the node goes with, as
-    /// [`Client::session_id`](crate::Client::session_id) has it; `None` if it stays.
+    /// The number of the session that an ephemeral node belongs to, as in
+    /// [`Client::session_id`](crate::Client::session_id); `None` for a persistent node.
     #[must_use]
     pub fn session_id(&self) -> Option<i64> {
         self.owner

@@ -30,28 +30,30 @@ const CLOSE_BOUND: Duration = Duration::from_secs(2);
 
 /// A connection to ZooKeeper, shared by every lock of a process.
 ///
-/// Cheap to clone; all clones and all locks made with them share one session. When the last of
-/// them is dropped the session is closed, within 2 s. Safe to use from any number of threads.
+/// Cheap to clone; all clones and all locks made with them share one session. Dropping the last of
+/// them closes the session, within 2 s. Safe to use from any number of threads.
 ///
 /// # Through trouble
 /// The client keeps its session across broken connections, restarted servers and failovers for as
-/// long as the servers keep it. It declares the session lost by its own clock, before a server
+/// long as the servers keep it. It declares the session lost by its own clock, before the servers
 /// can have expired it: no later than 31/32 of the negotiated timeout after a moment at which the
 /// ensemble's *leader* provably knew of it (docs/design.md has the argument). So a holder that is
-/// cut off hears of it 5 to 6 elevenths of the timeout after the cut, and a session is kept over
-/// silent trouble of up to about a quarter of it. Then every held lock is lost (see
-/// [`MutexGuard::lost`](crate::MutexGuard::lost)), and the client goes on with a new session by
-/// itself; threads that wait for a lock queue again within their deadlines.
+/// cut off hears of it 5 to 6 elevenths of the timeout after the cut, and a session survives silent
+/// trouble of up to about a quarter of the timeout.
+///
+/// When the session is lost, every held lock is lost with it (see
+/// [`MutexGuard::lost`](crate::MutexGuard::lost)). The client begins a new session by itself, and
+/// threads that wait for a lock queue again within their deadlines.
 ///
 /// # Threads
-/// Seven for each client at the most. `zklock-up`, `zklock-down` and three of the `zookeeper` crate
-/// always run. `zklock-chores` comes when there is clean-up to do, after a reconnect, or once a lock
-/// has been held for 100 ms. With an [`observer`](ClientBuilder::observer) or a logger,
-/// `zklock-aside` runs what those do.
+/// At most seven for each client. `zklock-up`, `zklock-down` and three of the `zookeeper` crate
+/// always run. `zklock-chores` starts when there is clean-up to do, after a reconnect, or once a
+/// lock has been held for 100 ms. `zklock-aside` calls the [`observer`](ClientBuilder::observer)
+/// and the logger, if there are any.
 ///
 /// # Fork
-/// A client does not work in a forked child: everything returns an error whose
-/// [`is_forked`](Error::is_forked) is true. Connect a new one there.
+/// A client does not work in a forked child: every call returns an error whose
+/// [`is_forked`](Error::is_forked) is true. Connect a new client there.
 ///
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {
@@ -77,10 +79,10 @@ impl Drop for Handle {
 }
 
 impl Client {
-    /// Connects with the defaults, and returns once the session stands.
+    /// Connects with the defaults, and returns once it has a session.
     ///
     /// `servers` is ZooKeeper's connect string: `host:port,host:port/chroot`. The port defaults to
-    /// 2181, IPv6 addresses stand in brackets, and with a chroot every path is below it.
+    /// 2181, IPv6 addresses are written in brackets, and with a chroot every path is below it.
     ///
     /// # Errors
     /// See [`ClientBuilder::connect`].
@@ -88,7 +90,7 @@ impl Client {
         Self::builder(servers).connect()
     }
 
-    /// Connects as the environment says, and returns once the session stands.
+    /// Connects with settings from the environment, and returns once it has a session.
     ///
     /// | variable | what it says |
     /// |---|---|
@@ -103,12 +105,12 @@ impl Client {
     /// | `ZK_TLS_CERTIFICATE`, `ZK_TLS_KEY` | a client certificate and its key, PEM files |
     /// | `ZK_TLS_SERVER_NAME` | what the servers' certificates are made out to, if not to their hosts |
     ///
-    /// An empty variable counts as one that is not set. To change or add to what they say, begin
-    /// with [`ClientConfig::from_env`](crate::ClientConfig::from_env).
+    /// An empty variable counts as not set. To change or add settings, start from
+    /// [`ClientConfig::from_env`](crate::ClientConfig::from_env).
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if a variable is missing or makes no sense, or asks for
-    /// what was not compiled in; otherwise as [`ClientBuilder::connect`].
+    /// [`is_invalid`](Error::is_invalid) if `ZK_CONNECT` is missing, or a variable makes no sense
+    /// or asks for a feature that was not compiled in; otherwise as [`ClientBuilder::connect`].
     pub fn from_env() -> Result<Self> {
         config::ClientConfig::from_env()?.builder()?.connect()
     }
@@ -131,20 +133,20 @@ impl Client {
         }
     }
 
-    /// How the client stands with ZooKeeper now.
+    /// The state of the connection now. Looks at memory and sends nothing.
     #[must_use]
     pub fn state(&self) -> ConnectionState {
         self.session().state()
     }
 
-    /// The session timeout that was granted, the smallest if servers differ; `None` while no
-    /// session stands.
+    /// The session timeout that the servers granted, the smallest if they differ; `None` while
+    /// there is no session.
     #[must_use]
     pub fn session_timeout(&self) -> Option<Duration> {
         self.session().epoch().map(|epoch| epoch.lease().timeout())
     }
 
-    /// The number of the session that stands.
+    /// The number of the present session; `None` while there is none.
     #[must_use]
     pub fn session_id(&self) -> Option<i64> {
         self.session().epoch().map(|epoch| epoch.session_id())
@@ -152,14 +154,14 @@ impl Client {
 
     /// A receiver of every change of the connection from now on.
     ///
-    /// Each call makes a receiver of its own. It keeps up to 1,024 events that are not read, and
-    /// leaves out what comes after that. It disconnects when the client is closed.
+    /// Each call makes a receiver of its own. It keeps up to 1,024 unread events and leaves out
+    /// those that come after. It disconnects when the client is closed.
     #[must_use]
     pub fn events(&self) -> Receiver<ConnectionEvent> {
         self.session().subscribe()
     }
 
-    /// What this client and its locks have done so far, and what stands now.
+    /// Counts of what this client and its locks have done so far, and how many they hold now.
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.session().stats()
@@ -169,10 +171,10 @@ impl Client {
     /// `root` itself). Returns how many were removed.
     ///
     /// Safe while others use the locks: the server deletes a folder only if it is empty at that
-    /// moment, and who comes later makes it anew. Only folders go that this library has made, and not
-    /// those of locks in kazoo's dialect, as kazoo makes a folder once and never again. A node stays
-    /// that never had children (such as a closed [`Barrier`](crate::Barrier)), that has data, or that
-    /// this client may not delete.
+    /// moment, and the next acquire makes it again. It removes only folders that this library made,
+    /// and none of locks in kazoo's dialect, because kazoo makes a folder once and never again. It
+    /// keeps every node that never had children (such as a closed [`Barrier`](crate::Barrier)),
+    /// that has data, or that this client may not delete.
     ///
     /// Costs two or three requests for each node in the tree.
     ///
@@ -185,7 +187,7 @@ impl Client {
     }
 
     /// The names of a node's children, in no order; `None` if there is no such node. A snapshot,
-    /// for tools that look around: `/` is where a look begins.
+    /// for tools that look around; `/` is the root.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if the path is not possible; otherwise as
@@ -204,8 +206,9 @@ impl Client {
         look::children(self.session(), path)
     }
 
-    /// What a node holds, and the session that it goes with; `None` if there is no such node. So a
-    /// participant's path leads to the connection that the servers' logs and `cons` speak of.
+    /// A node's data and the session that it belongs to; `None` if there is no such node. For
+    /// tools: it leads from a participant's path to the session that the servers' logs and `cons`
+    /// show.
     ///
     /// # Errors
     /// As [`children`](Self::children).
@@ -226,7 +229,7 @@ impl Client {
     }
 
     /// The folders that [`remove_empty_lock_folders`](Self::remove_empty_lock_folders) would remove
-    /// if it were called now, those first that it would remove first. Removes nothing.
+    /// now, in that order. Removes nothing.
     ///
     /// # Errors
     /// As [`remove_empty_lock_folders`](Self::remove_empty_lock_folders).
@@ -245,15 +248,14 @@ impl Client {
         crate::client::folders::unused_below(self.session(), root.as_str())
     }
 
-    /// The data of a node and its version, as a [`Transaction`](crate::Transaction) asks for it;
+    /// The data of a node and its version, for the steps of a [`Transaction`](crate::Transaction);
     /// `None` if there is no such node.
     ///
-    /// It is at least as new as every write that was answered before, to anybody, and as our own
-    /// writes whose answer was lost: the server catches up with its leader first. That costs no
-    /// write, but a way to the leader and back.
+    /// The answer is at least as new as every write that any client got an answer to before, and as
+    /// our own writes whose answers were lost: the server first catches up with its leader. That
+    /// costs no write, but a round trip to the leader.
     ///
-    /// While ZooKeeper cannot be reached it waits as long as the client's
-    /// [`RetryPolicy`] says.
+    /// While ZooKeeper cannot be reached it waits as long as the client's [`RetryPolicy`] says.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -278,10 +280,9 @@ impl Client {
 
     /// Ends the session now, for all clones.
     ///
-    /// Every lock held through this client is given up, its nodes are removed by the server, and
-    /// every thread that waits gets an error whose [`is_closed`](Error::is_closed) is true; so
-    /// does every later call. Returns within 2 s, also when no server answers. Closing again does
-    /// nothing.
+    /// Every lock that is held through this client is lost, and the servers remove its nodes. Every
+    /// thread that waits, and every later call, gets an error whose [`is_closed`](Error::is_closed)
+    /// is true. Returns within 2 s, even when no server answers. Closing again does nothing.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -304,7 +305,7 @@ impl Client {
         &self.handle.session
     }
 
-    /// What keeps the session open as long as it is there.
+    /// Keeps the session open for as long as it lives.
     pub(crate) fn keep(&self) -> Box<dyn std::any::Any + Send + Sync> {
         Box::new(self.clone())
     }
@@ -353,11 +354,11 @@ pub struct ClientBuilder {
 }
 
 impl ClientBuilder {
-    /// The session timeout to ask for. Defaults to 10 s.
+    /// The session timeout to ask for. Defaults to 10 s; 1 ms to a day.
     ///
-    /// The server grants what lies between its own limits, by default 2 to 20 of its ticks; see
-    /// [`Client::session_timeout`]. A holder that dies without closing keeps its locks for this
-    /// long; a holder that is out of contact for this long loses them.
+    /// The server keeps it within its own limits, by default 2 to 20 of its ticks; see
+    /// [`Client::session_timeout`]. A process that dies without closing keeps its locks for this
+    /// long; a holder that is out of contact for this long has lost them.
     pub fn session_timeout(mut self, timeout: Duration) -> Self {
         self.session_timeout = timeout;
         self
@@ -369,14 +370,15 @@ impl ClientBuilder {
         self
     }
 
-    /// What to do while there is no connection. Defaults to [`RetryPolicy::new`].
+    /// How often to dial while there is no connection, and how long calls wait for one. Defaults to
+    /// [`RetryPolicy::new`].
     pub fn retry(mut self, retry: RetryPolicy) -> Self {
         self.retry = retry;
         self
     }
 
-    /// Adds credentials, for example `("digest", "user:password")`. They are presented on every
-    /// connection before anything else, and never logged.
+    /// Adds credentials, such as `("digest", "user:password")`. They are presented on every
+    /// connection before anything else, and never logged. Defaults to none.
     pub fn auth(mut self, scheme: impl Into<String>, credentials: impl Into<Vec<u8>>) -> Self {
         self.auth.push(AuthInfo {
             scheme: scheme.into(),
@@ -386,8 +388,8 @@ impl ClientBuilder {
     }
 
     /// Logs in to an account of the servers by SASL DIGEST-MD5, on every connection before anything
-    /// else; who this client is in the scheme `sasl`. The password is never logged, and never sent;
-    /// without TLS it can be guessed at by whoever listens.
+    /// else. The account is this client's identity in the scheme `sasl`. The password is never
+    /// logged and never sent; without TLS, whoever reads the traffic can try guesses against it.
     ///
     /// Kerberos (GSSAPI) is not supported.
     #[cfg(feature = "sasl")]
@@ -414,25 +416,25 @@ impl ClientBuilder {
 
     /// The `tickTime` of the servers, from their configuration. Not known by default.
     ///
-    /// It says how often a leader hears of the sessions on its followers. Where it is known and
-    /// short beside the session timeout, a lock is sure for longer at a time
-    /// ([`MutexGuard::remaining`](crate::MutexGuard::remaining)), and sessions are kept over longer
-    /// trouble. **Never less than the truth**: with a tick that is too short, a holder whose
-    /// server has lost its leader may hear of its loss too late.
+    /// The tick says how often a leader hears of the sessions on its followers. Where it is known
+    /// and short beside the session timeout, a lock is sure for longer at a time
+    /// ([`MutexGuard::remaining`](crate::MutexGuard::remaining)), and sessions survive longer
+    /// trouble. **Never give less than the true tick**: with a tick that is too short, a holder
+    /// whose server has lost its leader may hear of its loss too late.
     pub fn tick_time(mut self, tick: Duration) -> Self {
         self.tick = Some(tick);
         self
     }
 
-    /// Whether the session is proved by requests that write nothing, even while something is held.
-    /// Defaults to no.
+    /// Whether to prove that the session is alive by requests that write nothing, even while
+    /// something is held. Defaults to no.
     ///
     /// While something is held (one lock or thousands), the client has the servers commit a
-    /// transaction that changes nothing, 12 times in each session timeout if it writes nothing
-    /// else. Only that proves that the server's leader still is one. With `true` it asks by
-    /// `sync`, as idle clients do: for ensembles whose log has no room for that. Then a leader
-    /// that was cut off from the others, who have elected a new one, may be believed until it
-    /// notices (`syncLimit` ticks), and two can hold for that long.
+    /// transaction that changes nothing, about 11 times in each session timeout if it writes
+    /// nothing else. Only a committed write proves that the server's leader still leads. With
+    /// `true` the client sends `sync` instead, as idle clients do; this is for ensembles whose log
+    /// has no room for the writes. A leader that was cut off, while the others have elected a new
+    /// one, is then believed until it notices (`syncLimit` ticks), and two can hold for that long.
     pub fn probe_by_sync(mut self, by_sync: bool) -> Self {
         self.probe_by_sync = by_sync;
         self
@@ -440,23 +442,24 @@ impl ClientBuilder {
 
     /// Speaks TLS with every server, and never without. Defaults to plain TCP.
     ///
-    /// What goes wrong with it at a server is told as any other reason why that one cannot be used,
-    /// by [`connect`](Self::connect), and the next server is tried.
+    /// When TLS fails with one server, the next one is tried; the error of
+    /// [`connect`](Self::connect) names each server and what went wrong there.
     #[cfg(feature = "tls")]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = Some(tls);
         self
     }
 
-    /// Who hears what the client and its locks do; see [`Observer`]. Defaults to nobody.
+    /// The [`Observer`] that hears what the client and its locks do. Defaults to none.
     ///
-    /// One that holds the client keeps it from being closed with its last handle.
+    /// An observer that owns a handle of this client keeps the session open: call
+    /// [`Client::close`].
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
         self.observer = Some(Arc::new(observer));
         self
     }
 
-    /// Connects, and returns once the session stands.
+    /// Connects, and returns once it has a session.
     ///
     /// All addresses of all hosts are tried in random order, so a dead, silent or unknown host
     /// among good ones costs seconds at most.
@@ -537,7 +540,7 @@ fn find_chroot(waiter: &Waiter<'_>, chroot: &str, create: bool, servers: &str) -
         } else {
             Request::stat("/")
         };
-        // By the crate, which makes what is no part of an acquire.
+        // Through the crate, which makes the requests that are no part of an acquire.
         let contact = waiter.session().side_contact();
         match contact.and_then(|contact| contact.call(request)) {
             Ok(Reply::Stat(None)) => {

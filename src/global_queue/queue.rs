@@ -17,7 +17,8 @@ use crate::znode::names::{Class, Grammar};
 use crate::znode::path::{LockPath, split};
 use crate::znode::verdict::{Rule, TieOrder, Verdict, nobody_behind, verdict_by};
 
-/// How a contender that is not first waits for its turn. The guarantees are the same.
+/// How a contender that is not first waits for its turn. The guarantees are the same; the cost and
+/// the delay of a hand-over differ.
 ///
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {
@@ -41,8 +42,8 @@ pub enum WaitStrategy {
     /// Watches the folder: every release wakes every waiter (the "herd effect"). For comparison,
     /// and for folders with few waiters.
     ParentWatch,
-    /// Lists again and again, after each pause of this length; leaves no watches on the server.
-    /// A hand-over takes up to one pause longer. At least 1 ms.
+    /// Lists again after each pause of this length, and leaves no watches on the server. A
+    /// hand-over takes up to one pause longer. At least 1 ms.
     Polling(Duration),
 }
 
@@ -283,8 +284,8 @@ impl Attempt<'_> {
         Ok(None)
     }
 
-    /// Enters if that is not done yet, lists, and says where we stand. With `arm`, leaves a watch on
-    /// the folder.
+    /// Enters if that is not done yet, lists, and says where we stand. With `arm`, leaves a watch
+    /// on the folder.
     fn find(&mut self, contact: &Contact<'_>, arm: bool) -> Step<Found> {
         let Some(children) = self.enter_and_list(contact, arm)? else {
             return Ok(Found::Again);

@@ -1,4 +1,4 @@
-//! [`Barrier`]: a gate that one closes, and for whose opening all wait.
+//! [`Barrier`]: a gate that one party closes, and that all others wait for.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,10 +16,10 @@ use crate::znode::path::LockPath;
 /// A gate for all processes that use the same path: closed while the node at that path exists.
 ///
 /// # Semantics
-/// - [`set`](Self::set) closes it, [`remove`](Self::remove) opens it; both can be done by anybody,
-///   any number of times. All who wait go on when it is opened, and so does who comes later.
+/// - [`set`](Self::set) closes it, [`remove`](Self::remove) opens it. Anybody can do either, any
+///   number of times. When it is opened, all waiters go on, and so do later callers.
 /// - The node is persistent: the gate stays closed when the process that closed it dies.
-/// - Who waits keeps waiting over broken connections and lost sessions, and goes on also if the gate
+/// - A waiter keeps waiting over broken connections and lost sessions. It also goes on if the gate
 ///   was opened and closed again meanwhile.
 ///
 /// It has the layout of Curator's `DistributedBarrier` and kazoo's `Barrier`.
@@ -50,7 +50,7 @@ impl Barrier {
         })
     }
 
-    /// Closes the gate, if it is not closed. The node says who did it.
+    /// Closes the gate if it is open. The node says who did it.
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
@@ -62,7 +62,7 @@ impl Barrier {
         })
     }
 
-    /// Opens the gate, if it is not open.
+    /// Opens the gate if it is closed.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -94,7 +94,8 @@ impl Barrier {
         })
     }
 
-    /// Waits until the gate is open.
+    /// Waits until the gate is open. While ZooKeeper cannot be reached it waits as long as the
+    /// client's [`RetryPolicy`](crate::RetryPolicy) says.
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
@@ -102,7 +103,8 @@ impl Barrier {
         self.wait_within(&Bound::none())
     }
 
-    /// As [`wait`](Self::wait), for `timeout` at the most. Returns whether the gate is open.
+    /// Waits for at most `timeout` until the gate is open. Returns whether it is; with a zero
+    /// timeout after one look.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -121,7 +123,8 @@ impl Barrier {
         self.attempt(Patience::during(timeout))
     }
 
-    /// As [`wait`](Self::wait), until `deadline`. Returns whether the gate is open.
+    /// Waits until the gate is open, but not beyond `deadline`. Returns whether it is open; with a
+    /// deadline in the past after one look.
     ///
     /// # Errors
     /// As [`wait`](Self::wait).
@@ -141,8 +144,8 @@ impl Barrier {
         Ok(open.is_some())
     }
 
-    /// As [`wait`](Self::wait), with a deadline or a cancel token. There is no node for data, and
-    /// no queue for positions.
+    /// Waits until the gate is open, with a deadline or a cancel token. Data and positions are
+    /// ignored: a waiter has no node, and there is no queue.
     ///
     /// # Errors
     /// As [`wait`](Self::wait); also [`is_timeout`](Error::is_timeout) and

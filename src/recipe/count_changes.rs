@@ -1,4 +1,4 @@
-//! [`CountChanges`]: what a shared count becomes.
+//! [`CountChanges`]: the numbers that a shared count changes to.
 
 use std::fmt;
 use std::ops::Deref;
@@ -18,11 +18,11 @@ use crate::znode::path::LockPath;
 /// Numbers that nobody has read, at most.
 const CAPACITY: usize = 1024;
 
-/// A channel of the numbers that a shared count becomes; made by
+/// A channel of the numbers that a shared count changes to; made by
 /// [`SharedCount::changes`](crate::SharedCount::changes).
 ///
-/// It is used as the [`Receiver`] that it dereferences to. Dropping it ends the channel, also that
-/// of clones of the receiver; so does closing the client, or a number that may not be read.
+/// It dereferences to a [`Receiver`]; use it as one. Dropping it ends the channel, for clones of
+/// the receiver, too. So does closing the client, or a refusal by the servers to read the number.
 #[must_use = "the channel ends as soon as this is dropped"]
 pub struct CountChanges {
     numbers: Receiver<i32>,
@@ -31,7 +31,7 @@ pub struct CountChanges {
     _client: Client,
 }
 
-/// The thread that looks.
+/// The thread that follows the number.
 struct Observer {
     session: Arc<Session>,
     path: LockPath,

@@ -1,4 +1,4 @@
-//! [`DoubleBarrier`]: so many begin together, and end together.
+//! [`DoubleBarrier`]: N members begin together and end together.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -16,22 +16,20 @@ use crate::wait::bound::{AcquireOptions, Bound, Patience};
 use crate::znode::names::{Dialect, Grammar};
 use crate::znode::path::LockPath;
 
-/// So many members go in together, and come out together, over all processes that use the same
-/// path.
+/// N members go in together and come out together, over all processes that use the same path.
 ///
 /// # Semantics
-/// - [`enter`](Self::enter) waits until as many members as were agreed on have entered;
-///   [`Membership::leave`] waits until all of those have left.
-/// - **A member is a call of `enter`**: the threads of one process are as many members as they are
-///   calls.
-/// - **It can be used again**: who has left can enter again, and waits for the others to do so. A
-///   member that is late does not fall between two rounds, as it goes by the order of
-///   transactions, not by a count.
-/// - A member whose session is lost, or whose [`Membership`] is dropped, has left. When that happens
-///   before all were there, the others go on waiting for a member.
-/// - An `enter` that fails, times out or is cancelled has not entered, and leaves nothing behind. It
-///   may have been counted at the last moment: then the others are inside without it.
-/// - More members than agreed on can be inside, if they come at the same time.
+/// - [`enter`](Self::enter) waits until N members have entered; [`Membership::leave`] waits until
+///   all of those have left.
+/// - **A member is a call of `enter`**: two threads of one process that enter are two members.
+/// - **It can be used again**: a member that has left can enter again, and waits for the others to
+///   do so. A member that is late does not fall between two rounds, because members go by the order
+///   of transactions, not by a count.
+/// - A member whose session is lost, or whose [`Membership`] is dropped, has left. If that happens
+///   before all are there, the others go on waiting for another member.
+/// - An `enter` that fails, times out or is cancelled has not entered, and leaves nothing behind.
+///   It may have been counted at the last moment: then the others are inside without it.
+/// - More than N members can be inside if they come at the same moment.
 ///
 /// It has the layout of Curator's `DistributedDoubleBarrier`, or kazoo's; see
 /// [`DoubleBarrierBuilder::dialect`].
@@ -59,7 +57,7 @@ struct Inner {
 }
 
 impl DoubleBarrier {
-    /// A barrier at `path` for so many members. Nothing is asked of ZooKeeper yet.
+    /// A barrier at `path` for `members` members. Nothing is asked of ZooKeeper yet.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if the path is not possible, or `members` is 0.
@@ -67,7 +65,7 @@ impl DoubleBarrier {
         Self::builder(client, path, members).build()
     }
 
-    /// Begins to build a barrier at `path` for so many members.
+    /// Begins to build a barrier at `path` for `members` members.
     pub fn builder<'a>(
         client: &'a Client,
         path: &'a str,
@@ -82,7 +80,8 @@ impl DoubleBarrier {
         }
     }
 
-    /// Enters, and waits until all members have entered.
+    /// Enters, and waits until all members have entered. While ZooKeeper cannot be reached it waits
+    /// as long as the client's [`RetryPolicy`](crate::RetryPolicy) says.
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
@@ -90,8 +89,9 @@ impl DoubleBarrier {
         self.enter_within(&Bound::none(), &self.inner.data)
     }
 
-    /// As [`enter`](Self::enter), for `timeout` at the most; `None` when it is over. With a zero
-    /// timeout it enters if all the others are there.
+    /// Enters, and waits for at most `timeout` until all members have entered. Returns `None` when
+    /// the time is over, even when ZooKeeper is silent; this member has then not entered. With a
+    /// zero timeout it enters if all the others are there.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -113,7 +113,8 @@ impl DoubleBarrier {
         self.attempt(Patience::during(timeout))
     }
 
-    /// As [`enter`](Self::enter), until `deadline`; `None` when it is over.
+    /// Enters, and waits until all members have entered, but not beyond `deadline`; `None` when
+    /// that has passed, and this member has then not entered.
     ///
     /// # Errors
     /// As [`enter`](Self::enter).
@@ -142,8 +143,8 @@ impl DoubleBarrier {
         patience.attempt(|| self.try_enter(), wait)
     }
 
-    /// As [`enter`](Self::enter), with a deadline, a cancel token or node data for this one time. A
-    /// report of positions tells how many are missing.
+    /// Enters, and waits until all members have entered, with a deadline, a cancel token or node
+    /// data for this one time. A report of positions says how many members are missing.
     ///
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
@@ -199,9 +200,9 @@ pub struct DoubleBarrierBuilder<'a> {
 
 impl DoubleBarrierBuilder<'_> {
     /// Whose node names to write: a GUID with dashes (Curator, the default) or without (kazoo).
-    /// Members of both are recognised, but with kazoo's the dialect must be kazoo's: its first
-    /// member by name waits for `ready` to go, which in this dialect the last of the others removes
-    /// while that one is still inside.
+    /// Members of both are recognised. But where kazoo's own members take part, the dialect must be
+    /// kazoo's: the first of them by name waits until `ready` is gone, and only in kazoo's dialect
+    /// does the last of the others remove it while that one is still inside.
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = dialect;
         self
@@ -221,7 +222,7 @@ impl DoubleBarrierBuilder<'_> {
     pub fn build(self) -> Result<DoubleBarrier> {
         let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
         if self.members == 0 {
-            return Err(Error::invalid(format!("{folder}: a barrier for 0 members")));
+            return Err(Error::invalid(format!("{folder}: a barrier of 0 members")));
         }
         let data = NodeData::checked(&folder, self.data)?;
         let grammar = Grammar::member(self.dialect);
@@ -252,17 +253,17 @@ pub struct Membership {
 impl Membership {
     holding_methods!();
 
-    /// Leaves, and waits until all have left who entered together.
+    /// Leaves, and waits until all members that entered together have left.
     ///
     /// # Errors
-    /// [`is_lock_lost`](Error::is_lock_lost) if this member was taken for gone before; otherwise as
-    /// [`DoubleBarrier::enter`]. It has left all the same, or does so in the background.
+    /// [`is_lock_lost`](Error::is_lock_lost) if this member's node was gone before; otherwise as
+    /// [`DoubleBarrier::enter`]. The member has left all the same, or leaves in the background.
     pub fn leave(self) -> Result<()> {
         self.leave_within(&Bound::none())
     }
 
-    /// As [`leave`](Self::leave), for `timeout` at the most. Returns whether all have left; this
-    /// member has in any case.
+    /// Leaves, and waits for at most `timeout` until the others have left. Returns whether they
+    /// have; this member has left in any case.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -285,8 +286,8 @@ impl Membership {
         self.leave_attempt(Patience::during(timeout))
     }
 
-    /// As [`leave`](Self::leave), until `deadline`. Returns whether all have left; this member has
-    /// in any case.
+    /// Leaves, and waits until the others have left, but not beyond `deadline`. Returns whether
+    /// they have; this member has left in any case.
     ///
     /// # Errors
     /// As [`leave`](Self::leave).
@@ -299,7 +300,7 @@ impl Membership {
         Ok(left.is_some())
     }
 
-    /// As [`leave`](Self::leave), with a deadline or a cancel token.
+    /// Leaves, and waits until the others have left, with a deadline or a cancel token.
     ///
     /// # Errors
     /// As [`leave`](Self::leave); also [`is_timeout`](Error::is_timeout) and

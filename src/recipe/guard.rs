@@ -3,8 +3,8 @@
 /// The methods that every guard over one tenure has.
 macro_rules! holding_methods {
     () => {
-        /// How sure this holder can be of what it holds, by all that this process knows now. One
-        /// look at the clock and at memory; asks nobody.
+        /// How sure this holder can be of what it holds, by all that this process knows now. Looks
+        /// at the clock and at memory, and sends nothing.
         ///
         /// ```no_run
         /// # fn main() -> zklock::Result<()> {
@@ -43,14 +43,13 @@ macro_rules! holding_methods {
             self.state() == $crate::LockState::Held
         }
 
-        /// For how long from now no loss of the session can let anybody else in, by what is known
-        /// now; zero when it is lost. It grows again with every proof that the session stands, and
-        /// asks nobody.
+        /// For how long from now no loss of the session can let anybody else in, as far as this
+        /// process knows; zero once the lock is lost. It grows again with every proof that the
+        /// session is alive. Sends nothing.
         ///
-        /// With T the smallest session timeout that was granted: almost T right after the client
-        /// connected, and in quiet use 5 to 6 elevenths of T less a 32nd of T, also right after an
-        /// acquire of a client that had nothing. What it does not speak of is a removal of our
-        /// node by somebody.
+        /// Let T be the smallest session timeout that was granted. Right after the client has
+        /// connected it is almost T; in quiet use it is 5 to 6 elevenths of T, less a 32nd of T.
+        /// It says nothing of somebody who removes our node by hand.
         ///
         /// ```no_run
         /// # fn main() -> zklock::Result<()> {
@@ -74,11 +73,11 @@ macro_rules! holding_methods {
             self.tenure().remaining()
         }
 
-        /// Says whether a step that takes `needed` at the most may begin: whether no loss of the
-        /// session can let anybody else in before it ends. Sends nothing.
+        /// Checks whether a step that takes at most `needed` may begin: `Ok` means that no loss of
+        /// the session can let anybody else in before the step ends. Sends nothing.
         ///
-        /// The session timeout should be at least three times the longest such step: see
-        /// [`remaining`](Self::remaining).
+        /// Make the session timeout at least three times the longest such step; see
+        /// [`remaining`](Self::remaining) for why.
         ///
         /// ```no_run
         /// # fn main() -> zklock::Result<()> {
@@ -93,24 +92,23 @@ macro_rules! holding_methods {
         /// ```
         ///
         /// # Errors
-        /// [`is_lease_short`](crate::Error::is_lease_short): it is held, but not surely for so
-        /// long. [`is_lock_lost`](crate::Error::is_lock_lost): it is not ours any more.
+        /// [`is_lease_short`](crate::Error::is_lease_short): the lock is held, but not surely for
+        /// that long. [`is_lock_lost`](crate::Error::is_lock_lost): it is not ours any more.
         pub fn ensure_for(&self, needed: std::time::Duration) -> $crate::Result<()> {
             use $crate::recipe::hold::Holding;
             self.session().refuse_child()?;
             self.tenure().ensure_for(needed)
         }
 
-        /// A channel that speaks when what is held is lost: it delivers the reason once and is
-        /// disconnected from then on, so a `select!` over it is ready for good. Each guard has a
-        /// channel of its own.
+        /// A channel that delivers the reason when what is held is lost. It delivers once and is
+        /// disconnected from then on, so a `select!` over it stays ready. Each guard has its own.
         ///
-        /// After the process was stopped for a while, another arm of a `select!` may be ready first:
-        /// look at [`state`](Self::state) before acting on it.
+        /// The loss of a session is delivered before any other process can hold. That somebody
+        /// removed our node is delivered at once if the lock has been held for 200 ms: from then on
+        /// there is a watch on the node. Before that, it is delivered when the watch is set.
         ///
-        /// A lost session is told before any other process can hold. A removal of our node by
-        /// somebody else is told at once, as soon as it has been held for 100 to 200 ms: from then
-        /// on ZooKeeper watches the node for us.
+        /// After the process was stopped for a while, another arm of a `select!` may be ready
+        /// first: look at [`state`](Self::state) before acting on it.
         ///
         /// ```no_run
         /// # fn main() -> zklock::Result<()> {
@@ -136,7 +134,8 @@ macro_rules! holding_methods {
             self.own().lost()
         }
 
-        /// What other threads may know of this hold, as long as it lasts.
+        /// A view of this hold for other threads. It says [`Lost`](crate::LockState::Lost) once
+        /// this guard has been given back.
         #[must_use]
         pub fn view(&self) -> $crate::HoldView {
             use $crate::recipe::hold::Holding;
@@ -156,11 +155,12 @@ macro_rules! holding_methods {
 /// a store that has seen a later one refuses an earlier holder, who holds as well.
 macro_rules! fencing_token_method {
     () => {
-        /// The number to send along with writes, so that a store can refuse late ones. Asks
-        /// ZooKeeper once for each acquire that went there.
+        /// The number to send along with each write, so that the store can refuse a write that
+        /// comes late. It usually came with the answer to the acquire; otherwise ZooKeeper is asked
+        /// once.
         ///
-        /// This is no check of the lock: a token that is known already is given also after a loss,
-        /// and is then the store's to refuse. For a check, see [`state`](Self::state).
+        /// This is no check of the lock: a token that is known is returned even after a loss, and
+        /// then the store must refuse it. To check the lock, use [`state`](Self::state).
         ///
         /// ```no_run
         /// # fn main() -> zklock::Result<()> {
@@ -180,8 +180,9 @@ macro_rules! fencing_token_method {
         /// ```
         ///
         /// # Errors
-        /// [`is_lock_lost`](crate::Error::is_lock_lost) if it is not known yet, and the lock not ours
-        /// any more; [`is_connection_loss`](crate::Error::is_connection_loss) if ZooKeeper did not answer.
+        /// Only if the token is not known yet: [`is_lock_lost`](crate::Error::is_lock_lost) if the
+        /// lock is not ours any more, [`is_connection_loss`](crate::Error::is_connection_loss) if
+        /// ZooKeeper did not answer.
         pub fn fencing_token(&self) -> $crate::Result<$crate::FencingToken> {
             use $crate::recipe::hold::Holding;
             self.tenure().fencing_token()
@@ -192,12 +193,12 @@ macro_rules! fencing_token_method {
 /// The one more method of guards of locks that can be built revocable.
 macro_rules! revocation_method {
     () => {
-        /// A channel that speaks when somebody asks for the lock back (see
-        /// [`Mutex::revoke`](crate::Mutex::revoke)): it delivers once and is disconnected from
-        /// then on. Whether to give the lock back is this holder's decision.
+        /// A channel that delivers when somebody asks for the lock back (see
+        /// [`Mutex::revoke`](crate::Mutex::revoke)). It delivers once and is disconnected from then
+        /// on. Whether to give the lock back is this holder's decision.
         ///
-        /// Only a lock that was built revocable hears of it; of any other this never speaks. Each
-        /// guard has a channel of its own.
+        /// Only a lock that was built revocable hears of it; the channel of any other stays silent.
+        /// Each guard has its own.
         ///
         /// ```no_run
         /// # fn main() -> zklock::Result<()> {
@@ -227,8 +228,8 @@ macro_rules! revocation_method {
 /// The one more method of guards whose holder is alone, by a node whose name is nobody else's.
 macro_rules! transaction_method {
     () => {
-        /// Begins writes to ZooKeeper that are done only while this lock is ours: all of them, or
-        /// none; see [`Transaction`](crate::Transaction).
+        /// Begins a set of writes to ZooKeeper, which the servers execute together and only if this
+        /// lock is ours at that moment; see [`Transaction`](crate::Transaction).
         ///
         /// ```no_run
         /// # fn main() -> zklock::Result<()> {
@@ -299,8 +300,8 @@ macro_rules! unlock_methods {
         /// # Errors
         /// - [`is_lock_lost`](crate::Error::is_lock_lost): the lock was lost before; somebody else
         ///   may have been in at the same time.
-        /// - [`is_connection_loss`](crate::Error::is_connection_loss): not confirmed yet; it goes on
-        ///   in the background.
+        /// - [`is_connection_loss`](crate::Error::is_connection_loss): ZooKeeper has not confirmed
+        ///   it yet; the release goes on in the background.
         pub fn unlock(self) -> $crate::Result<()> {
             self.0.unlock()
         }
@@ -310,7 +311,7 @@ macro_rules! unlock_methods {
             self.0.send_off()
         }
 
-        /// As dropping the guard, but in the background.
+        /// Gives the lock back in the background.
         pub(crate) fn abandon(self) {
             self.0.abandon();
         }

@@ -13,7 +13,7 @@ use crate::recipe::mutex::{Mutex, MutexBuilder};
 use crate::sync;
 use crate::znode::path::LockPath;
 
-/// Locks that are kept for later use, unless more are in use at once.
+/// How many locks are kept, unless more are in use at once.
 const DEFAULT_CAPACITY: usize = 100_000;
 
 /// How many of the kept locks are looked at when one is added beyond the capacity.
@@ -22,18 +22,19 @@ const LOOKS: usize = 16;
 /// Locks by key: one [`Mutex`] for each key, in its own folder below one root.
 ///
 /// # Semantics
-/// - **Any string is a key.** It is escaped so that it is one segment of a path: two keys never
-///   share a lock, and a key with a `/` in it makes no folders of its own. Escapes are those of
-///   URLs, so plain keys are readable: `orders/17` is `orders%2F17`.
-/// - **One lock for each key**: all who ask this registry for a key get the same `Mutex`, so its
-///   threads queue locally and it is re-entrant.
-/// - **Bounded**: when more locks are kept than the [capacity](LockRegistryBuilder::capacity),
-///   those are dropped that were not asked for for longest and that nobody has any more. One that
-///   somebody has is never dropped, so more than the capacity are kept while so many are in use.
-/// - **Folders**: the folder of a lock stays on the server when the lock is released, as a lock
-///   that is taken again needs it. [`expire_unused_older_than`](Self::expire_unused_older_than)
-///   removes those of locks that it drops, [`remove_empty_folders`](Self::remove_empty_folders)
-///   those of all keys; both are safe while others use the locks.
+/// - **Any string is a key.** It is escaped to one segment of a path: two keys never share a lock,
+///   and a key that contains `/` makes no folders of its own. Escapes are those of URLs, so plain
+///   keys stay readable: `orders/17` is `orders%2F17`.
+/// - **One lock for each key**: everybody who asks this registry for a key gets the same `Mutex`,
+///   so the threads of the process queue locally, and the lock is re-entrant.
+/// - **Bounded**: when the registry keeps more locks than its
+///   [capacity](LockRegistryBuilder::capacity), the least recently used locks that nobody
+///   references are dropped. A lock that somebody references is never dropped, so the registry can
+///   keep more than its capacity.
+/// - **Folders**: a lock's folder stays on the server when the lock is released, because the next
+///   acquire needs it. [`expire_unused_older_than`](Self::expire_unused_older_than) removes the
+///   folders of the locks that it drops, [`remove_empty_folders`](Self::remove_empty_folders) those
+///   of all keys. Both are safe while others use the locks.
 ///
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {
@@ -73,7 +74,7 @@ struct Entry {
 
 impl Entry {
     fn is_in_use(&self) -> bool {
-        // A guard stands on the lock's inside, without the lock itself.
+        // A guard refers to the lock's inside, not to the lock itself.
         Arc::strong_count(&self.lock) > 1 || self.lock.is_shared()
     }
 }
@@ -100,8 +101,8 @@ impl LockRegistry {
     /// The lock for `key`. Asks nothing of ZooKeeper.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if the key is too long: with the root, 4,096 bytes when
-    /// escaped.
+    /// [`is_invalid`](Error::is_invalid) if the key is too long: more than 4,096 bytes, escaped and
+    /// with the root.
     pub fn get(&self, key: &str) -> Result<Arc<Mutex>> {
         let now = sync::now();
         if let Some(lock) = self.kept.lock().ask(key, now) {
@@ -135,8 +136,9 @@ impl LockRegistry {
         self.len() == 0
     }
 
-    /// Drops the locks that nobody has and nobody has asked for since `age` ago, and removes their
-    /// folders from the server if nobody else uses them. Returns how many were dropped.
+    /// Drops the locks that nobody references and that were last asked for at least `age` ago, and
+    /// removes their folders from the server if no other process uses them. Returns how many locks
+    /// were dropped.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -162,7 +164,8 @@ impl LockRegistry {
         let count = expired.len();
         let mut removed = Ok(());
         for lock in expired {
-            // One that lingers would be in its folder still, if it went in the background.
+            // If a lingering lock were given up in the background, its folder would not be empty
+            // yet.
             let given_up = lock.release_idle();
             let path = lock.path().to_owned();
             drop(lock);
@@ -174,12 +177,12 @@ impl LockRegistry {
         Ok(count)
     }
 
-    /// Removes the folders of all keys, whichever process made them with this library, in which
-    /// nobody stands now (but none in kazoo's dialect, which never makes one anew). Returns how
-    /// many were removed.
+    /// Removes the folders, of any key, in which nobody holds or waits now. Returns how many were
+    /// removed. It removes only folders that this library made, in whatever process, and none of
+    /// locks in kazoo's dialect, because kazoo does not make a folder again.
     ///
     /// Safe while others use the locks: a folder is removed only if it is empty at that moment, and
-    /// who comes later makes it anew. Costs one request and up to two for each key.
+    /// the next acquire makes it again. Costs one request, and up to two for each key.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -227,10 +230,10 @@ impl Kept {
         self.next += 1;
     }
 
-    /// Takes out what nobody has, from the one that was not asked for for longest on.
+    /// Takes out locks that nobody references, the least recently used first.
     ///
-    /// Looks at a few only: all may be in use, and everybody waits meanwhile. What somebody has
-    /// counts as asked for now, so that the next look is at others.
+    /// Looks at a few only: all may be in use, and everybody waits meanwhile. One that is in use
+    /// counts as asked for now, so that the next call looks at others.
     fn shrink(&mut self, capacity: usize, now: Instant) -> Vec<Arc<Mutex>> {
         let mut dropped = Vec::new();
         for _ in 0..LOOKS {
@@ -254,8 +257,8 @@ impl Kept {
         dropped
     }
 
-    /// Takes out those that nobody has and `is_due` says of, in the order in which they were last
-    /// asked for, up to the first that is not due.
+    /// Takes out the locks that nobody references and that are due, in the order in which they were
+    /// last asked for, up to the first that is not due.
     fn expire(&mut self, mut is_due: impl FnMut(&Entry) -> bool) -> Vec<Arc<Mutex>> {
         let mut places = Vec::new();
         for (place, key) in &self.order {
@@ -294,13 +297,14 @@ pub struct LockRegistryBuilder<'a> {
 }
 
 impl LockRegistryBuilder<'_> {
-    /// How many locks are kept when nobody has them. Defaults to 100,000, some 600 bytes each.
+    /// How many locks are kept; more only while more are referenced. Defaults to 100,000, of about
+    /// 600 bytes each.
     pub fn capacity(mut self, locks: usize) -> Self {
         self.capacity = locks;
         self
     }
 
-    /// How each lock is built.
+    /// How each lock is built. Defaults to the defaults of [`Mutex::builder`].
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {

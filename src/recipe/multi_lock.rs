@@ -40,7 +40,7 @@ impl fmt::Debug for Lockable {
     }
 }
 
-/// Where a lock stands in the canonical order: by its path from the root of the ensemble, whatever
+/// A lock's place in the canonical order: by its path from the root of the ensemble, whatever
 /// chroot it is reached through. Then by the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Place {
@@ -194,10 +194,11 @@ lockables! {
 ///   whatever process, never wait for each other in a circle. They are given back in reverse.
 /// - **One deadline** for the whole. When it is over, or anything fails, what was taken is given
 ///   back.
-/// - If one is lost while the others are waited for, all are given back and the whole begins anew.
+/// - **If one is lost** during the wait for the others, all are given back and the whole begins
+///   again.
 /// - **Re-entrant** where its parts are.
-/// - A thread that holds one of the locks by itself, and takes a `MultiLock` over it and smaller
-///   paths, is outside of that order: take all at once.
+/// - A thread that already holds one of the locks on its own, and then takes a `MultiLock` with
+///   that one and smaller paths, breaks the order and can wait in a circle: take all at once.
 ///
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {
@@ -221,23 +222,24 @@ pub struct MultiLock {
 }
 
 impl MultiLock {
-    /// Begins to put locks together.
+    /// Begins to build a multi-lock; add each lock by [`with`](MultiLockBuilder::with).
     pub fn builder() -> MultiLockBuilder {
         MultiLockBuilder { locks: Vec::new() }
     }
 
-    /// Waits until this thread holds all.
+    /// Waits until this thread holds all the locks, one after the other in their order.
     ///
     /// # Errors
-    /// As the `lock` of its parts. Nothing is held then.
+    /// Those of the parts' `lock`. Nothing is held then.
     pub fn lock(&self) -> Result<MultiLockGuard> {
         self.lock_within(&Bound::none())
     }
 
-    /// Takes all if all are free.
+    /// Takes all the locks if all are free; otherwise gives back what it took and returns `None`.
+    /// Waits for ZooKeeper's answers and for nothing else.
     ///
     /// # Errors
-    /// As the `try_lock` of its parts.
+    /// Those of the parts' `try_lock`.
     pub fn try_lock(&self) -> Result<Option<MultiLockGuard>> {
         let mut held = Held::default();
         for (_, lock) in &*self.locks {
@@ -249,7 +251,8 @@ impl MultiLock {
         Ok(Some(MultiLockGuard::new(held)))
     }
 
-    /// As [`lock`](Self::lock), for `timeout` at the most for the whole; `None` when it is over.
+    /// Waits for all the locks for at most `timeout` in all; returns `None` when the time is over,
+    /// and gives back what it took. A zero timeout means [`try_lock`](Self::try_lock).
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -274,7 +277,8 @@ impl MultiLock {
         self.attempt(Patience::during(timeout))
     }
 
-    /// As [`lock`](Self::lock), until `deadline` for the whole; `None` when it is over.
+    /// Waits for all the locks until `deadline`; returns `None` when it has passed, and gives back
+    /// what it took. A deadline in the past means [`try_lock`](Self::try_lock).
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -286,8 +290,8 @@ impl MultiLock {
         patience.attempt(|| self.try_lock(), |bound| self.lock_within(bound))
     }
 
-    /// As [`lock`](Self::lock), with a deadline, a cancel token or a report of positions, for each
-    /// lock in its turn. Its node data is not used: each lock writes its own.
+    /// Waits for all the locks with one deadline and cancel token for the whole, and a report of
+    /// positions for each lock in its turn. Node data is not used: each lock writes its own.
     ///
     /// # Errors
     /// As [`lock`](Self::lock); also [`is_timeout`](Error::is_timeout) and
@@ -315,7 +319,7 @@ impl MultiLock {
                 return Ok(MultiLockGuard::new(held));
             };
             let lost = Arc::clone(lost);
-            // One that this thread holds by another guard, too, stays lost.
+            // A lock that this thread also holds by another guard stays lost.
             if lost_before.is_some_and(|before| Arc::ptr_eq(&before, &lost)) {
                 held.give_up(bound);
                 return Err(lost.loss());
@@ -340,7 +344,7 @@ impl fmt::Debug for MultiLock {
     }
 }
 
-/// Puts locks together; made by [`MultiLock::builder`].
+/// Collects the locks of a [`MultiLock`]; made by [`MultiLock::builder`].
 #[must_use]
 pub struct MultiLockBuilder {
     locks: Vec<(Place, Lockable)>,
@@ -354,19 +358,19 @@ impl MultiLockBuilder {
         self
     }
 
-    /// Puts them together.
+    /// Builds the multi-lock. Nothing is asked of ZooKeeper yet.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if there are none, or two at the same path: one would wait
-    /// for the other.
+    /// [`is_invalid`](Error::is_invalid) if there are no locks, or two at the same path: one would
+    /// wait for the other.
     pub fn build(mut self) -> Result<MultiLock> {
         self.locks.sort_by(|(a, _), (b, _)| a.cmp(b));
         if self.locks.is_empty() {
-            return Err(Error::invalid("a multi-lock of no locks"));
+            return Err(Error::invalid("a multi-lock needs at least one lock"));
         }
         if let Some(twice) = self.locks.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             let path = &twice[0].0.path;
-            return Err(Error::invalid(format!("{path}: twice in one multi-lock")));
+            return Err(Error::invalid(format!("{path} is twice in one multi-lock")));
         }
         Ok(MultiLock {
             locks: self.locks.into(),
@@ -413,7 +417,8 @@ impl Drop for Held {
 
 /// Holds a [`MultiLock`]; dropping it gives all locks back, the last taken first.
 ///
-/// It belongs to its thread. Dropping never panics.
+/// It belongs to its thread. Dropping never panics, and blocks for each lock as the drop of that
+/// lock's own guard does.
 #[must_use = "the locks are given back as soon as the guard is dropped"]
 pub struct MultiLockGuard {
     held: Held,
@@ -427,7 +432,8 @@ impl MultiLockGuard {
         Self { held, own }
     }
 
-    /// How sure this holder can be of its locks: the state of the least sure of them.
+    /// How sure this holder can be of its locks: the state of the least sure of them. Looks at the
+    /// clock and at memory, and sends nothing.
     #[must_use]
     pub fn state(&self) -> LockState {
         if self.held.0.iter().any(|guard| guard.session().is_forked()) {
@@ -436,7 +442,8 @@ impl MultiLockGuard {
         least_sure(self.own.tenures())
     }
 
-    /// What other threads may know of this hold, as long as it lasts.
+    /// A view of this hold for other threads. It says [`Lost`](LockState::Lost) once this guard has
+    /// been given back.
     #[must_use]
     pub fn view(&self) -> HoldView {
         HoldView::of(&self.own)
@@ -448,8 +455,8 @@ impl MultiLockGuard {
         self.state() == LockState::Held
     }
 
-    /// For how long from now no loss of a session can let anybody else into any of the locks: the
-    /// least of all; see [`MutexGuard::remaining`](crate::MutexGuard::remaining).
+    /// For how long from now no loss of a session can let anybody else into any of the locks; see
+    /// [`MutexGuard::remaining`](crate::MutexGuard::remaining).
     #[must_use]
     pub fn remaining(&self) -> Duration {
         let each = self.held.0.iter().map(|guard| {
@@ -461,11 +468,12 @@ impl MultiLockGuard {
         each.min().unwrap_or_default()
     }
 
-    /// Says whether a step that takes `needed` at the most may begin; see
+    /// Checks whether a step that takes at most `needed` may begin: `Ok` means that no loss of a
+    /// session can let anybody else into any of the locks before it ends. See
     /// [`MutexGuard::ensure_for`](crate::MutexGuard::ensure_for).
     ///
     /// # Errors
-    /// Those of the first lock that is not surely held for so long:
+    /// Those of the first lock that is not surely held for that long:
     /// [`is_lease_short`](Error::is_lease_short), or [`is_lock_lost`](Error::is_lock_lost).
     pub fn ensure_for(&self, needed: Duration) -> Result<()> {
         self.held.0.iter().try_for_each(|guard| {
@@ -474,7 +482,7 @@ impl MultiLockGuard {
         })
     }
 
-    /// A channel that speaks when any of the locks is lost; see
+    /// A channel that delivers the reason when any of the locks is lost; see
     /// [`MutexGuard::lost`](crate::MutexGuard::lost).
     #[must_use]
     pub fn lost(&self) -> &Receiver<LossReason> {
@@ -495,8 +503,8 @@ impl MultiLockGuard {
             .collect()
     }
 
-    /// Begins writes to ZooKeeper that are done only while all of these locks are ours; see
-    /// [`Transaction`](crate::Transaction).
+    /// Begins a set of writes to ZooKeeper, which the servers execute together and only if all of
+    /// these locks are ours at that moment; see [`Transaction`](crate::Transaction).
     ///
     /// `commit` refuses it if the locks were taken through several clients, or if one of them is a
     /// [`SimpleMutex`].
@@ -523,7 +531,7 @@ impl MultiLockGuard {
     /// Gives all locks back, as dropping the guard does, and says whether that went well.
     ///
     /// # Errors
-    /// The first that went wrong; the others are given back all the same. See
+    /// The first error; the other locks are given back all the same. See
     /// [`MutexGuard::unlock`](crate::MutexGuard::unlock).
     pub fn unlock(mut self) -> Result<()> {
         self.own.release();

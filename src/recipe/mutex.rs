@@ -27,14 +27,14 @@ use crate::znode::path::LockPath;
 /// - **Fair**: processes get the lock in the order in which they asked for it, and so do the
 ///   threads of one process. Inside a process threads hand the lock to each other as long as no
 ///   other process waits (see [`MutexBuilder::local_hand_off`]).
-/// - **Re-entrant**: a thread that holds it can lock it again, through the same `Mutex` object;
-///   it is free when as many guards are dropped. Two objects for one path are two contenders,
-///   also in one thread, which would then wait for itself. Share one object: it is `Sync`.
-/// - **When contact is lost** the guard is [`Suspect`](crate::LockState::Suspect); waiting threads go on
-///   waiting, within their deadlines.
+/// - **Re-entrant**: a thread that holds it can lock it again through the same `Mutex` object or a
+///   clone; it is free once all those guards are dropped. Two objects built for one path are two
+///   contenders, and a thread that locks both waits for itself. Share one object: it is `Sync`.
+/// - **When contact is lost** the guard is [`Suspect`](crate::LockState::Suspect); waiting threads
+///   go on waiting, within their deadlines.
 /// - **When the session is lost** the guard is [`Lost`](crate::LockState::Lost), before any other
-///   process can have the lock; see [`MutexGuard::lost`]. Threads that wait queue again. A lost
-///   lock is still closed to the other threads of this process until its guard is dropped.
+///   process can have the lock; see [`MutexGuard::lost`]. Waiting threads queue again. The other
+///   threads of this process still wait until the lost guard is dropped.
 /// - **When a thread panics** its guards are dropped and the lock is free; there is no poisoning.
 /// - **When the process dies** the lock is free after the session timeout.
 ///
@@ -63,8 +63,8 @@ pub struct Mutex {
 impl Mutex {
     /// A lock at `path` with the default settings. Nothing is asked of ZooKeeper yet.
     ///
-    /// `path` is the folder in which contenders queue; it is created when it is first needed, and
-    /// what is missing above it.
+    /// `path` is the folder in which contenders queue. It is created when it is first needed, with
+    /// the folders above it.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if the path is not possible.
@@ -116,13 +116,13 @@ impl Mutex {
         Ok(MutexGuard(Hold::new(&self.queue)))
     }
 
-    /// Takes the lock if nobody holds it or waits for it, in this process or another. Writes
-    /// nothing to ZooKeeper if somebody does, with one exception: a lock whose one contender was
-    /// built to [linger](MutexBuilder::linger) may have nobody inside. To find out, this call queues
-    /// for up to 200 ms, in which an idle lock is given up.
+    /// Takes the lock if nobody holds it or waits for it, in this process or another; otherwise
+    /// returns `None` without writing to ZooKeeper. There is one exception: when the only contender
+    /// was built to [linger](MutexBuilder::linger), its lock may be idle. Then this call queues for
+    /// up to 200 ms, in which the other process gives an idle lock up.
     ///
-    /// It waits for ZooKeeper's answers, but for nobody else: on a connection that went silent,
-    /// for about a sixth of the session timeout at most.
+    /// It waits for ZooKeeper's answers and for nothing else: on a connection that went silent, for
+    /// at most about a sixth of the session timeout.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -147,11 +147,11 @@ impl Mutex {
         Ok(held.then(|| MutexGuard(Hold::new(&self.queue))))
     }
 
-    /// As [`lock`](Self::lock), for `timeout` at the most; `None` when it is over. A zero timeout
-    /// is [`try_lock`](Self::try_lock); one that the clock cannot represent is none.
+    /// Waits for the lock for at most `timeout`; returns `None` when the time is over. A zero
+    /// timeout means [`try_lock`](Self::try_lock); one too large for the clock means no deadline.
     ///
-    /// It returns at its deadline also when ZooKeeper is silent. What is then left of its attempt
-    /// is removed in the background.
+    /// It returns at its deadline even when ZooKeeper is silent. What is left of the attempt is
+    /// then removed in the background.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -174,8 +174,8 @@ impl Mutex {
         self.attempt(Patience::during(timeout))
     }
 
-    /// As [`try_lock_for`](Self::try_lock_for), until `deadline`. One that is past is
-    /// [`try_lock`](Self::try_lock).
+    /// Waits for the lock until `deadline`; returns `None` when it has passed, even when ZooKeeper
+    /// is silent. A deadline in the past means [`try_lock`](Self::try_lock).
     ///
     /// One deadline for several waits:
     ///
@@ -209,7 +209,9 @@ impl Mutex {
         )
     }
 
-    /// As [`lock`](Self::lock), with a deadline, a cancel token or node data for this one time.
+    /// Waits for the lock with a deadline, a cancel token, node data or a report of positions for
+    /// this one time. Unlike [`try_lock_for`](Self::try_lock_for), it returns an error when the
+    /// deadline passes.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -250,7 +252,7 @@ impl Mutex {
         self.queue.is_owner()
     }
 
-    /// Whether a thread of this process holds, by this lock object or a clone of it.
+    /// Whether a thread of this process holds the lock through this object or a clone of it.
     #[must_use]
     pub fn is_held_in_this_process(&self) -> bool {
         self.queue.is_held()
@@ -277,10 +279,10 @@ impl Mutex {
     }
 
     /// Asks a participant to give the lock back, by the message that Curator uses: `__REVOKE__` in
-    /// its node. Returns whether the participant still stands.
+    /// its node. Returns whether that node was still there.
     ///
     /// A holder whose lock was built [`revocable`](MutexBuilder::revocable) hears of it through
-    /// [`MutexGuard::revocation`], and decides; others do not listen.
+    /// [`MutexGuard::revocation`] and decides what to do. Other holders do not listen.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -302,12 +304,12 @@ impl Mutex {
         self.queue.revoke(participant.path())
     }
 
-    /// Deletes a participant's node by force, whoever it is: the next in the queue gets the lock.
-    /// Returns whether the node still stood.
+    /// Deletes a participant's node by force. If it holds, the next in the queue gets the lock at
+    /// once. Returns whether the node was still there.
     ///
-    /// A holder of this library learns that its lock is [`Lost`](crate::LockState::Lost): at once if
-    /// it has held it for 200 ms, else by then. Until it does, two can be at it. A waiter queues
-    /// again, at the end.
+    /// A holder that uses this library learns that its lock is [`Lost`](crate::LockState::Lost): at
+    /// once if it has held the lock for 200 ms, otherwise when it has. Until then two holders may
+    /// be active. A waiter whose node is deleted queues again, at the end.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -333,11 +335,11 @@ impl Mutex {
         self.queue.break_lock(participant.path())
     }
 
-    /// Gives up an idle tenure at once, if there is one (see [`MutexBuilder::linger`]).
+    /// Gives the lock back at once if this process keeps it idle (see [`MutexBuilder::linger`]).
     ///
     /// # Errors
-    /// [`is_connection_loss`](Error::is_connection_loss) if ZooKeeper has not confirmed it yet;
-    /// it goes on in the background.
+    /// [`is_connection_loss`](Error::is_connection_loss) if ZooKeeper has not confirmed it yet; the
+    /// release goes on in the background.
     pub fn release_idle(&self) -> Result<()> {
         self.queue.session().refuse_child()?;
         self.queue.end_idle()
@@ -349,7 +351,7 @@ impl Mutex {
         self.queue.path().as_str()
     }
 
-    /// Whether anything else stands on this lock: a clone of it, or a guard.
+    /// Whether anything else shares this lock's state: a clone of it, or a guard.
     pub(crate) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.queue) > 1
     }
@@ -382,7 +384,7 @@ pub struct MutexBuilder<'a> {
 }
 
 impl MutexBuilder<'_> {
-    /// Whose node names to speak. Defaults to Curator's. All who share a folder must agree.
+    /// Whose node names to use. Defaults to Curator's. All programs that share a folder must agree.
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = dialect;
         self
@@ -403,23 +405,23 @@ impl MutexBuilder<'_> {
     }
 
     /// Whether threads of this process hand the lock to each other without asking ZooKeeper, as
-    /// long as nobody else is known to wait. Defaults to yes.
+    /// long as no other process is known to wait. Defaults to yes.
     ///
-    /// Once another process queues, the tenure ends at the next release, or as
-    /// [`max_handoffs`](Self::max_handoffs) and [`max_tenure`](Self::max_tenure) allow. So from
-    /// the moment at which a newcomer is known here, it waits for one section of ours at the most
-    /// (by default). Until then passes the delivery of one watch event: a fraction of a
-    /// millisecond as a rule, some milliseconds when all processors are busy with short sections.
+    /// Once this process knows that another one waits, it gives the lock away at the next release,
+    /// or as [`max_handoffs`](Self::max_handoffs) and [`max_tenure`](Self::max_tenure) allow. So by
+    /// default a newcomer that is known here waits for at most one section of ours. Detection takes
+    /// one watch event: usually well under a millisecond, some milliseconds when all processors are
+    /// busy with short sections.
     pub fn local_hand_off(mut self, on: bool) -> Self {
         self.policy.hand_off = on;
         self
     }
 
-    /// How many times more the lock changes hands inside this process once another process
-    /// waits. Defaults to 0, or to no limit if [`max_tenure`](Self::max_tenure) is set.
+    /// How many more times the lock changes hands inside this process once another process is known
+    /// to wait. Defaults to 0, or to no limit if [`max_tenure`](Self::max_tenure) is set.
     ///
-    /// More throughput for this process, longer waits for others: with `n`, another process, once
-    /// known to wait, waits for at most `n + 1` sections of ours.
+    /// A larger number gives this process more throughput and others longer waits: with `n`,
+    /// another process that is known to wait waits for at most `n + 1` sections of ours.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -437,20 +439,20 @@ impl MutexBuilder<'_> {
         self
     }
 
-    /// How much longer the lock changes hands inside this process once another process waits.
-    /// Defaults to no limit of time beside [`max_handoffs`](Self::max_handoffs). The section that
-    /// runs when the time is over is not cut short.
+    /// For how long the lock goes on changing hands inside this process once another process is
+    /// known to wait. Defaults to no limit of time; [`max_handoffs`](Self::max_handoffs) still
+    /// counts. The section that runs when the time is over is not cut short.
     pub fn max_tenure(mut self, most: Duration) -> Self {
         self.policy.max_tenure = Some(most);
         self
     }
 
-    /// How long the lock is kept when nobody of this process wants it, so that taking it again is
-    /// a local operation. Defaults to zero: not at all.
+    /// How long this process keeps the lock when none of its threads wants it, so that taking it
+    /// again is a local operation. Defaults to zero: not at all.
     ///
-    /// When another process queues, an idle lock is given up at once: the newcomer waits for the
-    /// delivery of one watch and one delete. It is also given up by
-    /// [`Mutex::release_idle`], by dropping the `Mutex`, and when the client is closed.
+    /// When another process queues, an idle lock is given up at once: the newcomer waits for one
+    /// watch event and one delete. [`Mutex::release_idle`], dropping the `Mutex` and closing the
+    /// client give it up, too.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -472,15 +474,15 @@ impl MutexBuilder<'_> {
 
     /// Whether others may ask for the lock back (see [`MutexGuard::revocation`]). Defaults to no.
     ///
-    /// Costs one read for each acquire that goes to ZooKeeper, made aside. Once asked, the lock is
-    /// not handed to another thread of this process, nor kept idle.
+    /// Costs one read in the background for each acquire that goes to ZooKeeper. Once somebody has
+    /// asked, the lock is neither handed to another thread of this process nor kept idle.
     pub fn revocable(mut self, revocable: bool) -> Self {
         self.policy.revocable = revocable;
         self
     }
 
-    /// What a client's [`Observer`](crate::Observer) is told that this lock is called. Defaults to
-    /// nothing: a path may name a customer, and there may be millions of them.
+    /// The name under which the client's [`Observer`](crate::Observer) hears of this lock. Defaults
+    /// to none: a path may name a customer, and there may be millions of paths.
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.policy.label = Some(label.into());
         self
@@ -519,11 +521,11 @@ impl MutexBuilder<'_> {
 ///
 /// It belongs to its thread and cannot be sent to another, as with Java's `ReentrantLock`.
 ///
-/// Dropping never panics, and blocks for about a sixth of the session timeout at most. If
-/// ZooKeeper does not confirm the release, the node is removed in the background as soon as
-/// there is a connection again, unless the session has ended by then; that is logged.
-/// [`unlock`](Self::unlock) says so. Guards of one thread may be dropped in any order: the last
-/// one releases.
+/// Dropping never panics, and blocks for at most about a sixth of the session timeout. If ZooKeeper
+/// does not confirm the release in that time, the drop logs it, and the node is removed in the
+/// background once there is a connection again, or by the servers when the session ends.
+/// [`unlock`](Self::unlock) returns an error instead. The guards of one thread may be dropped in
+/// any order: the last one gives the lock back.
 ///
 /// It has no lifetime, so a struct can own it beside its lock:
 ///

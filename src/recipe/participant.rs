@@ -10,8 +10,8 @@ use crate::znode::names::Class;
 /// Who holds a lock or waits for it: one node in the lock's folder. See
 /// [`Mutex::participants`](crate::Mutex::participants).
 ///
-/// A process stands in a lock's queue with one node for all its threads, so this is a process, not
-/// a thread; the identity is that of the thread that queued.
+/// A process has one node in a lock's queue for all its threads, so a participant is a process, not
+/// a thread; its identity is that of the thread that queued.
 ///
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {
@@ -67,13 +67,13 @@ impl Participant {
         &self.path
     }
 
-    /// How many stand before it in the queue, holders among them.
+    /// How many are before it in the queue, holders included.
     #[must_use]
     pub fn position(&self) -> usize {
         self.position
     }
 
-    /// Whether it holds: by its place in the queue, nobody keeps it waiting.
+    /// Whether it holds, judged by its place in the queue: nobody keeps it waiting.
     #[must_use]
     pub fn is_holder(&self) -> bool {
         self.holds
@@ -85,22 +85,22 @@ impl Participant {
         self.reads
     }
 
-    /// Whether it stands by the session of the client that was asked, whether it holds or waits.
+    /// Whether it belongs to the session of the client that was asked, holding or waiting.
     #[must_use]
     pub fn is_ours(&self) -> bool {
         self.ours
     }
 
-    /// Whether it is ours, and kept with no thread inside (see
-    /// [`linger`](crate::MutexBuilder::linger)). Of other processes this is not known: telling
-    /// them would take a write each time.
+    /// Whether it is ours and idle: kept while no thread holds it (see
+    /// [`linger`](crate::MutexBuilder::linger)). Always `false` for other processes, because
+    /// telling them would take a write each time.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.idle
     }
 
-    /// The session that its node stands by, and goes with: the number that the servers' logs and
-    /// the `cons` command speak of. 0 if somebody made the node persistent.
+    /// The session that its node belongs to and goes with, by the number that the servers' logs and
+    /// the `cons` command show. 0 if somebody made the node persistent.
     #[must_use]
     pub fn session_id(&self) -> i64 {
         self.session_id
@@ -118,14 +118,14 @@ impl Participant {
         self.is_asked
     }
 
-    /// What it left for others to read; nothing, if the request for the lock has taken its place,
-    /// as it does with data that is not this library's own.
+    /// The data of its node, left for others to read. Empty if a request for the lock has replaced it,
+    /// as such a request does with data that is not this library's own.
     #[must_use]
     pub fn data(&self) -> &[u8] {
         &self.data
     }
 
-    /// Who it is, if it left the default data of this library.
+    /// Who it is, if its data is this library's default; `None` otherwise.
     #[must_use]
     pub fn identity(&self) -> Option<Identity> {
         Identity::parse(&self.data)

@@ -25,22 +25,22 @@ use crate::znode::path::LockPath;
 ///
 /// # Semantics
 /// - **Fair**: first come, first served. A reader waits for the writers who came before it, a
-///   writer for all who came before it; nobody overtakes a waiting writer, so writers do not
-///   starve. A release wakes only those it lets in.
-/// - **Readers share**: the reading threads of a process stand in ZooKeeper's queue with one node,
-///   and a reader who comes while others of its process read goes in with them, without asking
-///   ZooKeeper, as long as no writer came before it.
+///   writer for everybody who came before it. Nobody overtakes a waiting writer, so writers do not
+///   starve. A release wakes only those whom it lets in.
+/// - **Readers share**: the reading threads of a process have one node in ZooKeeper's queue. A
+///   reader that comes while other threads of its process read joins them without asking ZooKeeper,
+///   unless a writer came before it.
 /// - **Writers** of one process hand the lock to each other as those of a [`Mutex`](crate::Mutex)
 ///   do.
-/// - **Re-entrant**, in both modes and by thread, through the same `RwLock` object. A thread that
-///   reads can read again also when a writer waits.
-/// - **Downgrade**: a thread that writes can read as well, and then give the write lock back: no
+/// - **Re-entrant**, in both modes and by thread, through the same `RwLock` object or a clone. A
+///   thread that reads can read again even when a writer waits.
+/// - **Downgrade**: a thread that writes can also read, and then give the write lock back: no
 ///   writer gets in between. See also [`RwWriteGuard::downgrade`].
 /// - **No upgrade**: a thread that reads and asks for the write lock would wait for itself. It gets
-///   an error whose [`is_would_deadlock`](Error::is_would_deadlock) is true, at once.
-/// - What is lost when contact or session is lost, and what happens on panic, is as with
-///   [`Mutex`](crate::Mutex). When a reader's session is lost, later readers of its process do not
-///   wait for it: they queue anew.
+///   an error at once, whose [`is_would_deadlock`](Error::is_would_deadlock) is true.
+/// - **When contact or the session is lost, on panic, when the process dies**: as with
+///   [`Mutex`](crate::Mutex), with one difference: later readers of a process do not wait until
+///   readers whose session was lost are gone. They queue again.
 ///
 /// Curator's `InterProcessReadWriteLock` and kazoo's `ReadLock` and `WriteLock` can take part, see
 /// [`RwLockBuilder::dialect`]; and so can recipes of one's own, see [`RwLockBuilder::labels`].
@@ -87,7 +87,8 @@ impl RwLock {
         }
     }
 
-    /// Waits until this thread may read.
+    /// Waits until this thread may read. While ZooKeeper cannot be reached it waits as long as the
+    /// client's [`RetryPolicy`](crate::RetryPolicy) says.
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
@@ -95,7 +96,8 @@ impl RwLock {
         self.read_within(&Bound::none(), &self.data)
     }
 
-    /// Reads if no writer holds the lock or waits for it. Writes nothing to ZooKeeper if one does.
+    /// Reads if no writer holds the lock or waits for it; otherwise returns `None` and writes
+    /// nothing to ZooKeeper. Waits for ZooKeeper's answers and for nothing else.
     ///
     /// # Errors
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
@@ -106,13 +108,14 @@ impl RwLock {
             }
             return self.read().map(Some);
         }
-        // A write lock that is only kept would be in the way.
+        // An idle write lock of ours would keep us out.
         self.writers.end_idle()?;
         let held = self.readers.try_acquire(|| self.data.now())?;
         Ok(held.then(|| RwReadGuard(Hold::new(&self.readers))))
     }
 
-    /// As [`read`](Self::read), for `timeout` at the most; `None` when it is over.
+    /// Waits for at most `timeout` until this thread may read; returns `None` when the time is
+    /// over, even when ZooKeeper is silent. A zero timeout means [`try_read`](Self::try_read).
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -120,7 +123,8 @@ impl RwLock {
         self.attempt_to_read(Patience::during(timeout))
     }
 
-    /// As [`read`](Self::read), until `deadline`; `None` when it is over.
+    /// Waits until this thread may read, but not beyond `deadline`; `None` when that has passed. A
+    /// deadline in the past means [`try_read`](Self::try_read).
     ///
     /// # Errors
     /// As [`read`](Self::read).
@@ -133,8 +137,8 @@ impl RwLock {
         patience.attempt(|| self.try_read(), wait)
     }
 
-    /// As [`read`](Self::read), with a deadline, a cancel token, node data or a report of positions
-    /// for this one time.
+    /// Waits until this thread may read, with a deadline, a cancel token, node data or a report of
+    /// positions for this one time. An error when the deadline passes.
     ///
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
@@ -159,7 +163,8 @@ impl RwLock {
         self.writers.is_owner() && self.readers.depth() == 0
     }
 
-    /// Waits until this thread may write.
+    /// Waits until this thread may write. While ZooKeeper cannot be reached it waits as long as the
+    /// client's [`RetryPolicy`](crate::RetryPolicy) says.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -181,8 +186,8 @@ impl RwLock {
         self.write_within(&Bound::none(), &self.data)
     }
 
-    /// Takes the write lock if nobody holds the lock or waits for it. Writes nothing to ZooKeeper
-    /// if somebody does.
+    /// Takes the write lock if nobody reads, writes or waits; otherwise returns `None` and writes
+    /// nothing to ZooKeeper. Waits for ZooKeeper's answers and for nothing else.
     ///
     /// # Errors
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock), and
@@ -193,7 +198,8 @@ impl RwLock {
         Ok(held.then(|| RwWriteGuard(Hold::new(&self.writers), self.clone())))
     }
 
-    /// As [`write`](Self::write), for `timeout` at the most; `None` when it is over.
+    /// Waits for at most `timeout` until this thread may write; returns `None` when the time is
+    /// over, even when ZooKeeper is silent. A zero timeout means [`try_write`](Self::try_write).
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -201,7 +207,8 @@ impl RwLock {
         self.attempt_to_write(Patience::during(timeout))
     }
 
-    /// As [`write`](Self::write), until `deadline`; `None` when it is over.
+    /// Waits until this thread may write, but not beyond `deadline`; `None` when that has passed. A
+    /// deadline in the past means [`try_write`](Self::try_write).
     ///
     /// # Errors
     /// As [`write`](Self::write).
@@ -214,8 +221,8 @@ impl RwLock {
         patience.attempt(|| self.try_write(), wait)
     }
 
-    /// As [`write`](Self::write), with a deadline, a cancel token, node data or a report of
-    /// positions for this one time.
+    /// Waits until this thread may write, with a deadline, a cancel token, node data or a report of
+    /// positions for this one time. An error when the deadline passes.
     ///
     /// # Errors
     /// As [`write`](Self::write) and [`Mutex::lock_with`](crate::Mutex::lock_with).
@@ -254,7 +261,7 @@ impl RwLock {
         self.writers.depth()
     }
 
-    /// Whether a thread of this process reads, or writes, by this lock object or a clone of it.
+    /// Whether a thread of this process reads or writes through this object or a clone of it.
     #[must_use]
     pub fn is_held_in_this_process(&self) -> bool {
         self.writers.is_held() || self.readers.is_held()
@@ -267,7 +274,7 @@ impl RwLock {
     }
 
     /// Who holds the lock and who waits, in order, over all processes. A snapshot: it may be old
-    /// when it arrives. The reading threads of a process are mostly one participant.
+    /// when it arrives. The reading threads of a process are usually one participant.
     ///
     /// Costs one request and one more for each participant.
     ///
@@ -281,7 +288,8 @@ impl RwLock {
         Ok(Participant::all(queued, &own, idle.as_deref()))
     }
 
-    /// Asks a participant to give the lock back; see [`Mutex::revoke`](crate::Mutex::revoke).
+    /// Asks a participant to give the lock back, and returns whether its node was still there; see
+    /// [`Mutex::revoke`](crate::Mutex::revoke).
     ///
     /// # Errors
     /// As [`Mutex::revoke`](crate::Mutex::revoke).
@@ -289,8 +297,8 @@ impl RwLock {
         self.writers.revoke(participant.path())
     }
 
-    /// Deletes a participant's node by force; see
-    /// [`Mutex::break_lock`](crate::Mutex::break_lock).
+    /// Deletes a participant's node by force, and returns whether it was still there. Until its
+    /// holder hears of it, two may be active; see [`Mutex::break_lock`](crate::Mutex::break_lock).
     ///
     /// # Errors
     /// As [`Mutex::revoke`](crate::Mutex::revoke).
@@ -333,24 +341,25 @@ pub struct RwLockBuilder<'a> {
 }
 
 impl RwLockBuilder<'_> {
-    /// Whose node names to speak. Defaults to Curator's. All who share a folder must agree.
+    /// Whose node names to use. Defaults to Curator's. All programs that share a folder must agree.
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.dialect = dialect;
         self
     }
 
-    /// Queues with a recipe of somebody's own, which knows readers and writers by these labels in
-    /// front of the number, whatever stands before them: `[host]-R-0000000001` and
-    /// `[host]-W-0000000002` with the labels `-R-` and `-W-`. Takes the place of the
+    /// Queues with a read-write recipe of your own, which tells readers from writers by a label in
+    /// front of the number, whatever comes before the label: `[host]-R-0000000001` and
+    /// `[host]-W-0000000002` have the labels `-R-` and `-W-`. Takes the place of the
     /// [`dialect`](Self::dialect).
     ///
-    /// Our own nodes are named `<32 hex digits><label><10 digits>`, so the others must take any
-    /// prefix, too. They must order by the number, a reader must wait for the writers before it, and
-    /// a writer for all. Whatever ends in a label and a number counts as a contender. A
-    /// [downgrade](RwWriteGuard::downgrade) makes a reader's node that has the writer's number.
+    /// Our own nodes are named `<32 hex digits><label><10 digits>`, so the other programs must
+    /// accept any prefix, too. They must order by the number; their readers must wait for the
+    /// writers ahead, and their writers for everybody ahead. Every node whose name ends in a label
+    /// and a number counts as a contender. A [downgrade](RwWriteGuard::downgrade) makes a reader's
+    /// node with the writer's number.
     ///
-    /// A label has 2 to 128 bytes and no `/`, and ends in one `-` or `_`, which keeps it apart from
-    /// the number; neither may end in the other. [`build`](Self::build) checks that.
+    /// A label has 2 to 128 bytes, contains no `/`, and ends in one `-` or `_`, which separates it
+    /// from the number. Neither label may end in the other. [`build`](Self::build) checks this.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -376,28 +385,28 @@ impl RwLockBuilder<'_> {
 
     /// Whether writing threads of this process hand the lock to each other without asking
     /// ZooKeeper; see [`MutexBuilder::local_hand_off`](crate::MutexBuilder::local_hand_off).
-    /// Defaults to yes. A waiting reader, also one of this process, ends it.
+    /// Defaults to yes. A waiting reader ends it, even one of this process.
     pub fn local_hand_off(mut self, on: bool) -> Self {
         self.policy.hand_off = on;
         self
     }
 
-    /// How long the write lock is kept when nobody of this process wants it; see
+    /// How long this process keeps the write lock when none of its threads wants it; see
     /// [`MutexBuilder::linger`](crate::MutexBuilder::linger). Defaults to zero: not at all. A
-    /// reader, also one of this process, ends it.
+    /// reader ends it, even one of this process.
     pub fn linger(mut self, linger: Duration) -> Self {
         self.policy.linger = linger;
         self
     }
 
-    /// How much longer the write lock changes hands inside this process once somebody waits; see
+    /// For how long the write lock goes on changing hands inside this process once others wait; see
     /// [`MutexBuilder::max_tenure`](crate::MutexBuilder::max_tenure).
     pub fn max_tenure(mut self, most: Duration) -> Self {
         self.policy.max_tenure = Some(most);
         self
     }
 
-    /// How many times more the write lock changes hands inside this process once somebody waits;
+    /// How many more times the write lock changes hands inside this process once others wait;
     /// see [`MutexBuilder::max_handoffs`](crate::MutexBuilder::max_handoffs).
     pub fn max_handoffs(mut self, most: u32) -> Self {
         self.policy.max_handoffs = Some(most);
@@ -405,15 +414,15 @@ impl RwLockBuilder<'_> {
     }
 
     /// Whether others may ask for the lock back; see
-    /// [`MutexBuilder::revocable`](crate::MutexBuilder::revocable). Once asked, no other thread
-    /// joins the readers who are inside.
+    /// [`MutexBuilder::revocable`](crate::MutexBuilder::revocable). Defaults to no. Once somebody
+    /// has asked, no other thread joins the readers who are inside.
     pub fn revocable(mut self, revocable: bool) -> Self {
         self.policy.revocable = revocable;
         self
     }
 
-    /// What a client's [`Observer`](crate::Observer) is told that this lock is called; see
-    /// [`MutexBuilder::label`](crate::MutexBuilder::label). Defaults to nothing.
+    /// The name under which the client's [`Observer`](crate::Observer) hears of this lock; see
+    /// [`MutexBuilder::label`](crate::MutexBuilder::label). Defaults to none.
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.policy.label = Some(label.into());
         self
@@ -460,8 +469,8 @@ impl RwLockBuilder<'_> {
 ///
 /// It has no fencing token, as other readers hold as well; see [`Permit`](crate::Permit).
 ///
-/// It belongs to its thread. Dropping never panics, and blocks for about a sixth of the session
-/// timeout at most; see [`MutexGuard`](crate::MutexGuard).
+/// It belongs to its thread. Dropping never panics, and blocks for at most about a sixth of the
+/// session timeout; see [`MutexGuard`](crate::MutexGuard).
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct RwReadGuard(Hold<SharedQueue>);
 
@@ -476,8 +485,8 @@ guard_traits!(RwReadGuard, "RwReadGuard");
 
 /// Writes under a [`RwLock`]; dropping it gives the write lock back.
 ///
-/// It belongs to its thread. Dropping never panics, and blocks for about a sixth of the session
-/// timeout at most; see [`MutexGuard`](crate::MutexGuard).
+/// It belongs to its thread. Dropping never panics, and blocks for at most about a sixth of the
+/// session timeout; see [`MutexGuard`](crate::MutexGuard).
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct RwWriteGuard(Hold<LocalQueue>, RwLock);
 
@@ -486,10 +495,9 @@ impl RwWriteGuard {
     fencing_token_method!();
     revocation_method!();
 
-    /// Becomes a reader; no writer gets in between. Readers who wait for this writer get in.
-    ///
-    /// The reader keeps the writer's place. If this
-    /// thread has other write guards, it goes on writing as well.
+    /// Turns this writer into a reader in the writer's place in the queue: no other writer gets in
+    /// between, and readers who wait for this writer get in. If this thread has other write guards,
+    /// it goes on writing as well.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -507,9 +515,9 @@ impl RwWriteGuard {
     /// ```
     ///
     /// # Errors
-    /// The guard comes back, with an error as of [`RwLock::read`], or one that says that the write
-    /// lock was lost, or that the folder's sequence numbers are almost used up (at 2,000,000,000
-    /// contenders), where no reader can keep a writer's place.
+    /// The write guard comes back inside the error, which is one of [`RwLock::read`]'s, or says
+    /// that the write lock was lost, or that the folder's sequence numbers are almost used up (from
+    /// 2,000,000,000 on), where no reader can keep a writer's place.
     pub fn downgrade(self) -> std::result::Result<RwReadGuard, DowngradeError> {
         match self.1.read() {
             Ok(reading) => {
@@ -531,8 +539,8 @@ guard_traits!(RwWriteGuard, "RwWriteGuard");
 /// Why a writer did not become a reader; see
 /// [`RwWriteGuard::downgrade`](RwWriteGuard::downgrade).
 ///
-/// It holds the write guard, which is dropped with it: converted into an [`Error`] by `?`, it gives
-/// the write lock back.
+/// It owns the write guard. When `?` converts it into an [`Error`], the guard is dropped, and the
+/// write lock is given back.
 pub struct DowngradeError {
     guard: RwWriteGuard,
     error: Error,

@@ -1,4 +1,4 @@
-//! [`Semaphore`]: so many at once, and its permits.
+//! [`Semaphore`]: at most N at once, and its permits.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,27 +17,27 @@ use crate::wait::bound::{AcquireOptions, Patience};
 use crate::znode::names::Dialect;
 use crate::znode::path::LockPath;
 
-/// At most so many permits at once, over all processes that use the same path.
+/// At most N permits at once, over all processes that use the same path.
 ///
 /// # Semantics
-/// - **Fair**: who waits is served first come, first served, by the lock in front of the permits,
-///   whose fairness is that of [`Mutex`](crate::Mutex): processes in order, and the threads of one
-///   process in order. Who asks for many is not overtaken by those who ask for few.
+/// - **Fair**: waiters are served in the order in which they came, by the lock in front of the
+///   permits. It is as fair as a [`Mutex`](crate::Mutex): processes in order, and the threads of
+///   one process in order. A caller that asks for many is not overtaken by those that ask for few.
 /// - **Permits** are values: they can be sent to another thread and released there. The same
 ///   thread can have several. Dropping one releases it.
-/// - **Many at once** are given [together or not at all](Self::acquire_many), so two who ask for
-///   many cannot each hold what the other needs.
-/// - **The maximum** is either [fixed](SemaphoreBuilder::max), and then all who use the path at the
-///   same time must say the same, or [shared](SemaphoreBuilder::shared_max), and then it can be
-///   changed while the semaphore is in use; 0 is a pause. When it is lowered, those who hold keep
-///   their permits. See also [`set_max`](Self::set_max).
-/// - When the session is lost, every permit is lost, before another process can have it; see
-///   [`Permit::lost`]. Those who wait queue anew.
-/// - When a process dies, its permits are free after the session timeout.
+/// - **Many at once** are given [together or not at all](Self::acquire_many), so two callers that
+///   ask for many cannot each hold what the other needs.
+/// - **The maximum** is either [fixed](SemaphoreBuilder::max) or
+///   [shared](SemaphoreBuilder::shared_max). All programs that use the path at the same time must
+///   agree on a fixed one. A shared one can be changed while the semaphore is in use; 0 is a pause.
+///   When a maximum is lowered, holders keep their permits. See also [`set_max`](Self::set_max).
+/// - **When the session is lost**, every permit is lost before another process can have it; see
+///   [`Permit::lost`]. Waiters queue again.
+/// - **When a process dies**, its permits are free after the session timeout.
 ///
-/// Curator takes several leases one by one, so a Java program that asks for many at once can wait for
-/// ever for one that [does so here](Self::acquire_many), and that for it: let Java ask for one at a
-/// time.
+/// Curator takes several leases one by one. So a Java program that asks for many at once and one
+/// that [does so here](Self::acquire_many) can wait for each other for ever: let Java ask for one
+/// at a time.
 ///
 /// Curator's `InterProcessSemaphoreV2` can take part, or kazoo's `Semaphore`; see
 /// [`SemaphoreBuilder::dialect`].
@@ -76,7 +76,8 @@ impl Semaphore {
         }
     }
 
-    /// Waits for a permit.
+    /// Waits for a permit. While ZooKeeper cannot be reached it waits as long as the client's
+    /// [`RetryPolicy`](crate::RetryPolicy) says.
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock); also [`is_invalid`](Error::is_invalid) if others use
@@ -85,10 +86,10 @@ impl Semaphore {
         self.acquire_many(1)
     }
 
-    /// Waits for `count` permits, in one value: all or none.
+    /// Waits for `count` permits, all or none, and returns them in one value.
     ///
-    /// While it waits for the last of them, those who came later wait behind it, also if what they
-    /// ask for is free.
+    /// While it waits for the last of them, later callers wait behind it, even if what they ask for
+    /// is free.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -102,18 +103,18 @@ impl Semaphore {
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire); also [`is_invalid`](Error::is_invalid) if `count` is 0, or
-    /// more than the maximum, also if that is lowered while it waits (but not to 0, which is a
+    /// more than the maximum, even one that is lowered during the wait (but not to 0, which is a
     /// pause).
     pub fn acquire_many(&self, count: u32) -> Result<Permit> {
         let count = at_least_one(count)?;
         self.leasing.acquire_plainly(count).map(Permit)
     }
 
-    /// Takes a permit if one is free and nobody waits for one. Writes nothing to ZooKeeper if none
-    /// is free, but for what it may write once: the maximum, for others to agree on.
+    /// Takes a permit if one is free and nobody waits for one; otherwise returns `None`. It writes
+    /// nothing to ZooKeeper if none is free, except the maximum, once, for others to agree on.
     ///
-    /// Also `None` while somebody else is just taking one: the lock in front is taken, and this
-    /// call waits for nobody.
+    /// It also returns `None` while somebody else is just taking a permit: the lock in front is
+    /// taken then, and this call waits for ZooKeeper's answers and for nothing else.
     ///
     /// # Errors
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock) and [`acquire`](Self::acquire).
@@ -121,7 +122,8 @@ impl Semaphore {
         self.try_acquire_many(1)
     }
 
-    /// Takes `count` permits, all or none, as [`try_acquire`](Self::try_acquire) takes one.
+    /// Takes `count` permits, all or none, if so many are free and nobody waits; otherwise returns
+    /// `None`. See [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire) and [`acquire_many`](Self::acquire_many).
@@ -130,7 +132,8 @@ impl Semaphore {
         Ok(self.leasing.try_acquire(count)?.map(Permit))
     }
 
-    /// As [`acquire_many`](Self::acquire_many), for `timeout` at the most; `None` when it is over.
+    /// Waits for `count` permits for at most `timeout`; returns `None` when the time is over, even
+    /// when ZooKeeper is silent. A zero timeout means [`try_acquire_many`](Self::try_acquire_many).
     ///
     /// # Errors
     /// As [`acquire_many`](Self::acquire_many).
@@ -140,7 +143,8 @@ impl Semaphore {
         Ok(lease.map(Permit))
     }
 
-    /// As [`acquire_many`](Self::acquire_many), until `deadline`; `None` when it is over.
+    /// Waits for `count` permits until `deadline`; returns `None` when it has passed. A deadline in
+    /// the past means [`try_acquire_many`](Self::try_acquire_many).
     ///
     /// # Errors
     /// As [`acquire_many`](Self::acquire_many).
@@ -150,7 +154,8 @@ impl Semaphore {
         Ok(lease.map(Permit))
     }
 
-    /// As [`acquire`](Self::acquire), for `timeout` at the most; `None` when it is over.
+    /// Waits for a permit for at most `timeout`; returns `None` when the time is over, even when
+    /// ZooKeeper is silent. A zero timeout means [`try_acquire`](Self::try_acquire).
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -175,7 +180,8 @@ impl Semaphore {
             .map(Permit))
     }
 
-    /// As [`acquire`](Self::acquire), until `deadline`; `None` when it is over.
+    /// Waits for a permit until `deadline`; returns `None` when it has passed. A deadline in the
+    /// past means [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -186,8 +192,8 @@ impl Semaphore {
             .map(Permit))
     }
 
-    /// As [`acquire`](Self::acquire), with a deadline, a cancel token, node data or a report of
-    /// positions for this one time.
+    /// Waits for a permit with a deadline, a cancel token, node data or a report of positions for
+    /// this one time. An error when the deadline passes.
     ///
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with) and [`acquire`](Self::acquire).
@@ -195,7 +201,8 @@ impl Semaphore {
         self.leasing.acquire_with(1, options).map(Permit)
     }
 
-    /// As [`acquire_many`](Self::acquire_many), with options.
+    /// Waits for `count` permits, all or none, with a deadline, a cancel token, node data or a
+    /// report of positions for this one time. An error when the deadline passes.
     ///
     /// # Errors
     /// As [`acquire_with`](Self::acquire_with) and [`acquire_many`](Self::acquire_many).
@@ -204,12 +211,13 @@ impl Semaphore {
         self.leasing.acquire_with(count, options).map(Permit)
     }
 
-    /// Changes the maximum while the semaphore is in use, for this object, its clones, and all who
-    /// share a count with it. Those who hold keep their permits, and who waits hears at once.
+    /// Changes the maximum while the semaphore is in use, for this object, its clones, and
+    /// everybody who shares the count with it. Holders keep their permits, and waiters hear of it
+    /// at once.
     ///
-    /// A fixed maximum is written into the semaphore's node; others that were built for another one
-    /// get an error from then on, until they are built anew (kazoo's look at it only once). A
-    /// [shared](SemaphoreBuilder::shared_max) one is [set](SharedCount::set).
+    /// A fixed maximum is written into the semaphore's node. Objects that were built with another
+    /// maximum get an error from then on, until they are built again (kazoo's look at it only
+    /// once). A [shared](SemaphoreBuilder::shared_max) maximum is [set](SharedCount::set).
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -221,14 +229,15 @@ impl Semaphore {
     /// ```
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for a fixed maximum of 0, or a shared one that is more than
-    /// a [`SharedCount`] can say; otherwise as [`Mutex::lock`](crate::Mutex::lock). After
+    /// [`is_invalid`](Error::is_invalid) for a fixed maximum of 0, or a shared one that is more
+    /// than a [`SharedCount`] can say; otherwise as [`Mutex::lock`](crate::Mutex::lock). After
     /// [`is_connection_loss`](Error::is_connection_loss) it may have been changed or not.
     pub fn set_max(&self, max: u32) -> Result<()> {
         self.leasing.change_limit(max)
     }
 
-    /// The maximum at this moment. Asks ZooKeeper.
+    /// The maximum at this moment. Queries ZooKeeper when the maximum is shared or not agreed on
+    /// yet.
     ///
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
@@ -236,8 +245,8 @@ impl Semaphore {
         self.leasing.limit_now()
     }
 
-    /// How many permits are free, as a snapshot. Somebody who waits for the last of many may have
-    /// them all.
+    /// How many permits are free; a snapshot. All of them may be reserved for a waiter in front
+    /// that needs more than these.
     ///
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
@@ -246,7 +255,7 @@ impl Semaphore {
         Ok(max.saturating_sub(self.leasing.taken()?))
     }
 
-    /// Who has permits (one entry for each), and after them who waits, over all processes; a
+    /// The holders (one entry for each permit) and after them the waiters, over all processes; a
     /// snapshot.
     ///
     /// Costs two requests and one more for each participant.
@@ -268,8 +277,9 @@ impl Semaphore {
         self.leasing.participants()
     }
 
-    /// Deletes a participant's node by force; see [`Mutex::break_lock`](crate::Mutex::break_lock).
-    /// If it is one of several that make up a permit, the whole permit is lost.
+    /// Deletes a participant's node by force, and returns whether it was still there; see
+    /// [`Mutex::break_lock`](crate::Mutex::break_lock). If it is one of several nodes of one
+    /// [`Permit`], the whole `Permit` is lost.
     ///
     /// # Errors
     /// As [`Mutex::revoke`](crate::Mutex::revoke).
@@ -291,7 +301,7 @@ impl Semaphore {
 fn at_least_one(count: u32) -> Result<usize> {
     match usize::try_from(count) {
         Ok(count) if count > 0 => Ok(count),
-        _ => Err(Error::invalid("a permit of 0 leases")),
+        _ => Err(Error::invalid("0 permits were asked for")),
     }
 }
 
@@ -325,20 +335,21 @@ enum Max {
 }
 
 impl SemaphoreBuilder<'_> {
-    /// At most so many permits at once; at least 1. All who use the path at the same time must say
-    /// the same: the first writes it into the semaphore's node, and those who say something else
-    /// get an error that names both, for as long as somebody has a permit. Once nobody has, the
-    /// next one's maximum takes its place (not in kazoo's dialect, as kazoo looks at it only once).
+    /// How many permits there are; at least 1. All programs that use the path at the same time must
+    /// agree: the first one writes its maximum into the semaphore's node, and one with another
+    /// maximum gets an error that names both, for as long as somebody has a permit. Once nobody
+    /// has, the next program's maximum takes its place (not in kazoo's dialect: kazoo looks only
+    /// once).
     pub fn max(mut self, max: u32) -> Self {
         self.max = Some(Max::Fixed(max));
         self
     }
 
-    /// At most so many permits at once as `count` says, at any time; none, if it is 0 or negative:
-    /// then everybody waits. Who waits hears at once when it is raised.
+    /// Takes the number of permits from `count`, at any time. While it is 0 or negative, everybody
+    /// waits. Waiters hear at once when it is raised.
     ///
-    /// The count is looked at through the semaphore's own client; so it must be of the same
-    /// ensemble, and its client of the same chroot.
+    /// The semaphore reads the count through its own client, so both clients must have the same
+    /// ensemble and the same chroot.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -357,29 +368,29 @@ impl SemaphoreBuilder<'_> {
         self
     }
 
-    /// Whose node names to speak. Defaults to Curator's. All who share a path must agree.
+    /// Whose node names to use. Defaults to Curator's. All programs that share a path must agree.
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.settings.dialect = dialect;
         self
     }
 
-    /// How to wait for those who came before; see [`WaitStrategy`]. For a free permit, the first of
-    /// those who wait watches the folder of permits, whatever this says.
+    /// How to wait for those ahead in the queue. Defaults to [`WaitStrategy::PredecessorWatch`].
+    /// The first in the queue watches the folder of permits, whatever is set here.
     pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
         self.settings.strategy = strategy;
         self
     }
 
-    /// How long the lock in front of the permits is kept when nobody of this process wants it.
-    /// Defaults to zero. With it, an acquire costs two writes less as long as no other process
-    /// wants a permit; see [`MutexBuilder::linger`](crate::MutexBuilder::linger).
+    /// How long this process keeps the lock in front of the permits when none of its threads wants
+    /// it. Defaults to zero: not at all. It saves two writes for each acquire as long as no other
+    /// process wants a permit; see [`MutexBuilder::linger`](crate::MutexBuilder::linger).
     pub fn linger(mut self, linger: Duration) -> Self {
         self.settings.policy.linger = linger;
         self
     }
 
-    /// What a client's [`Observer`](crate::Observer) is told that this semaphore is called; see
-    /// [`MutexBuilder::label`](crate::MutexBuilder::label). Defaults to nothing.
+    /// The name under which the client's [`Observer`](crate::Observer) hears of this semaphore; see
+    /// [`MutexBuilder::label`](crate::MutexBuilder::label). Defaults to none.
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.settings.policy.label = Some(label.into());
         self
@@ -419,7 +430,8 @@ impl SemaphoreBuilder<'_> {
                 if chroot != ours {
                     let (theirs, ours) = (chroot.unwrap_or_default(), ours.unwrap_or_default());
                     return Err(Error::invalid(format!(
-                        "{path}: the count {count} is that of a client with the chroot                          \"{theirs}\", and the semaphore's has \"{ours}\""
+                        "{path}: the client of the count {count} has the chroot {theirs:?}, \
+                         and that of the semaphore {ours:?}"
                     )));
                 }
                 Leasing::new(self.settings, |_| Limit::shared(count, initial))?
@@ -431,8 +443,8 @@ impl SemaphoreBuilder<'_> {
 
 /// One or more permits of a [`Semaphore`]; dropping it gives them back.
 ///
-/// It has no fencing token: a store that has seen a later one would refuse an earlier holder, who
-/// holds as well.
+/// It has no fencing token: a store that has seen the token of a later permit would refuse an
+/// earlier one, which is just as good.
 ///
 /// ```compile_fail
 /// # fn show(permit: &zklock::Permit) {
@@ -440,9 +452,9 @@ impl SemaphoreBuilder<'_> {
 /// # }
 /// ```
 ///
-/// It can be sent to another thread, and dropped there. Dropping never panics, and blocks for
-/// about a sixth of the session timeout at most; what ZooKeeper does not confirm is removed in
-/// the background.
+/// It can be sent to another thread and dropped there. Dropping never panics, and blocks for at
+/// most about a sixth of the session timeout; what ZooKeeper does not confirm in that time is
+/// removed in the background.
 #[must_use = "the permit is given back as soon as it is dropped"]
 pub struct Permit(Lease);
 
@@ -454,7 +466,7 @@ impl Permit {
         self.0.send_off()
     }
 
-    /// How many permits this is.
+    /// How many permits these are.
     #[must_use]
     pub fn count(&self) -> usize {
         self.0.tenure().nodes().len()

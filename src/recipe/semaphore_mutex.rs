@@ -19,16 +19,16 @@ use crate::znode::names::Dialect;
 /// A mutual-exclusion lock whose guard can be sent to another thread and released there.
 ///
 /// It is a [`Semaphore`](crate::Semaphore) of one permit, with the nodes of Curator's
-/// `InterProcessSemaphoreMutex`; that does *not* exclude a [`Mutex`](crate::Mutex) at the same
-/// path, so all who share a path must use the same of the two.
+/// `InterProcessSemaphoreMutex`. It does *not* exclude a [`Mutex`](crate::Mutex) at the same path:
+/// all programs that share a path must use the same one of the two.
 ///
 /// # Semantics
-/// - **Fair**, as [`Semaphore`](crate::Semaphore) is.
+/// - **Fair**: processes in the order in which they came, and the threads of one process in order.
 /// - **Not re-entrant**: a thread that holds it and locks it again waits. That is no error, even
-///   without a deadline, as another thread may have been given the guard. Use
+///   without a deadline, because another thread may have the guard and release it. Use
 ///   [`Mutex`](crate::Mutex) where the same thread locks twice; it is also cheaper.
 /// - **The guard is `Send`** and keeps the lock's session open.
-/// - What is lost when contact or session is lost, and what happens on panic, is as with
+/// - **When contact or the session is lost, on panic, when the process dies**: as with
 ///   [`Mutex`](crate::Mutex).
 ///
 /// ```no_run
@@ -62,7 +62,8 @@ impl SemaphoreMutex {
         SemaphoreMutexBuilder(Settings::new(client, path))
     }
 
-    /// Waits for the lock.
+    /// Waits for the lock. While ZooKeeper cannot be reached it waits as long as the client's
+    /// [`RetryPolicy`](crate::RetryPolicy) says.
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock); also [`is_invalid`](crate::Error::is_invalid) if
@@ -71,8 +72,8 @@ impl SemaphoreMutex {
         self.leasing.acquire_plainly(1).map(SemaphoreMutexGuard)
     }
 
-    /// Takes the lock if nobody holds it or waits for it. Writes nothing to ZooKeeper if somebody
-    /// holds it.
+    /// Takes the lock if nobody holds it or waits for it; otherwise returns `None`. It writes
+    /// nothing to ZooKeeper if somebody holds the lock.
     ///
     /// # Errors
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
@@ -80,7 +81,8 @@ impl SemaphoreMutex {
         Ok(self.leasing.try_acquire(1)?.map(SemaphoreMutexGuard))
     }
 
-    /// As [`lock`](Self::lock), for `timeout` at the most; `None` when it is over.
+    /// Waits for the lock for at most `timeout`; returns `None` when the time is over, even when
+    /// ZooKeeper is silent. A zero timeout means [`try_lock`](Self::try_lock).
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -89,7 +91,8 @@ impl SemaphoreMutex {
         Ok(lease.map(SemaphoreMutexGuard))
     }
 
-    /// As [`lock`](Self::lock), until `deadline`; `None` when it is over.
+    /// Waits for the lock until `deadline`; returns `None` when it has passed. A deadline in the
+    /// past means [`try_lock`](Self::try_lock).
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -98,8 +101,8 @@ impl SemaphoreMutex {
         Ok(lease.map(SemaphoreMutexGuard))
     }
 
-    /// As [`lock`](Self::lock), with a deadline, a cancel token, node data or a report of positions
-    /// for this one time.
+    /// Waits for the lock with a deadline, a cancel token, node data or a report of positions for
+    /// this one time. An error when the deadline passes.
     ///
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
@@ -109,7 +112,7 @@ impl SemaphoreMutex {
             .map(SemaphoreMutexGuard)
     }
 
-    /// Who holds the lock, and after that who waits, over all processes; a snapshot.
+    /// The holder and after it the waiters, over all processes; a snapshot.
     ///
     /// # Errors
     /// As [`try_lock`](Self::try_lock).
@@ -117,7 +120,8 @@ impl SemaphoreMutex {
         self.leasing.participants()
     }
 
-    /// Deletes a participant's node by force; see [`Mutex::break_lock`](crate::Mutex::break_lock).
+    /// Deletes a participant's node by force, and returns whether it was still there. Until its
+    /// holder hears of it, two may be active; see [`Mutex::break_lock`](crate::Mutex::break_lock).
     ///
     /// # Errors
     /// As [`Mutex::revoke`](crate::Mutex::revoke).
@@ -150,28 +154,29 @@ impl fmt::Debug for SemaphoreMutex {
 pub struct SemaphoreMutexBuilder<'a>(Settings<'a>);
 
 impl SemaphoreMutexBuilder<'_> {
-    /// Whose node names to speak. Defaults to Curator's. In kazoo's dialect this is its `Semaphore`
-    /// with one lease.
+    /// Whose node names to use. Defaults to Curator's. In kazoo's dialect the lock is kazoo's
+    /// `Semaphore` with one lease.
     pub fn dialect(mut self, dialect: Dialect) -> Self {
         self.0.dialect = dialect;
         self
     }
 
-    /// How to wait for those who came before; see [`WaitStrategy`].
+    /// How to wait for those ahead. Defaults to [`WaitStrategy::PredecessorWatch`].
     pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
         self.0.strategy = strategy;
         self
     }
 
-    /// How long the inner lock is kept when nobody of this process wants it; see
+    /// How long this process keeps the lock in front of the one permit when none of its threads
+    /// wants it. Defaults to zero: not at all. See
     /// [`SemaphoreBuilder::linger`](crate::SemaphoreBuilder::linger).
     pub fn linger(mut self, linger: Duration) -> Self {
         self.0.policy.linger = linger;
         self
     }
 
-    /// What a client's [`Observer`](crate::Observer) is told that this lock is called; see
-    /// [`MutexBuilder::label`](crate::MutexBuilder::label). Defaults to nothing.
+    /// The name under which the client's [`Observer`](crate::Observer) hears of this lock; see
+    /// [`MutexBuilder::label`](crate::MutexBuilder::label). Defaults to none.
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.0.policy.label = Some(label.into());
         self
@@ -197,8 +202,8 @@ impl SemaphoreMutexBuilder<'_> {
 
 /// Holds a [`SemaphoreMutex`]; dropping it, in whatever thread, gives the lock back.
 ///
-/// Dropping never panics, and blocks for about a sixth of the session timeout at most; what
-/// ZooKeeper does not confirm is removed in the background.
+/// Dropping never panics, and blocks for at most about a sixth of the session timeout; what
+/// ZooKeeper does not confirm in that time is removed in the background.
 ///
 /// It can travel with the work that it protects:
 ///

@@ -12,11 +12,11 @@ use crate::session::{CallError, Contact, Step, Waiter};
 use crate::wait::bound::Bound;
 use crate::znode::path::LockPath;
 
-/// A number in a node, for all processes to read and change: the maximum of a
-/// [`Semaphore`](crate::Semaphore) that can be changed while it is in use.
+/// A number in a node that all processes read and change, such as the maximum of a
+/// [`Semaphore`](crate::Semaphore) that an operator changes while it is in use.
 ///
-/// The node holds four bytes, the number in big-endian order, as that of Curator's `SharedCount`.
-/// It is persistent, and made with the initial number by whoever first asks for it.
+/// The node holds four bytes, the number in big-endian order, as Curator's `SharedCount` does. It
+/// is persistent; whoever asks first creates it with the initial number.
 ///
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {
@@ -35,7 +35,8 @@ pub struct SharedCount {
 }
 
 impl SharedCount {
-    /// A count at `path`, `initial` if nobody has set it yet. Nothing is asked of ZooKeeper yet.
+    /// A count at `path`, which is `initial` if nobody has set it yet. Nothing is asked of
+    /// ZooKeeper yet.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if the path is not possible.
@@ -47,10 +48,10 @@ impl SharedCount {
         })
     }
 
-    /// The number now.
+    /// The number now. Queries ZooKeeper.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if the node holds something else than four bytes;
+    /// [`is_invalid`](Error::is_invalid) if the node holds anything but four bytes;
     /// otherwise as [`Mutex::lock`](crate::Mutex::lock).
     pub fn get(&self) -> Result<i32> {
         self.persist(|contact| {
@@ -59,7 +60,7 @@ impl SharedCount {
         })
     }
 
-    /// Sets the number, whatever it was; also where the node holds something else than a number.
+    /// Sets the number, whatever it was, even if the node held something else than a number.
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
@@ -71,8 +72,8 @@ impl SharedCount {
         })
     }
 
-    /// Adds `summand`, which may be negative, and returns the sum. Nobody else's change between the
-    /// look and the write is overwritten.
+    /// Adds `summand`, which may be negative, and returns the sum. A change that somebody else
+    /// makes at the same time is not overwritten.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -86,7 +87,7 @@ impl SharedCount {
     ///
     /// # Errors
     /// As [`compare_and_set`](Self::compare_and_set); also [`is_invalid`](Error::is_invalid) if the
-    /// sum is more, or less, than four bytes can say.
+    /// sum does not fit in four bytes.
     pub fn add(&self, summand: i32) -> Result<i32> {
         self.once(|contact| {
             loop {
@@ -95,7 +96,7 @@ impl SharedCount {
                 let Some(sum) = number.checked_add(summand) else {
                     let path = &self.path;
                     return Err(CallError::Left(Error::invalid(format!(
-                        "{path}: {number} and {summand} are too much for a shared count"
+                        "{path}: {number} plus {summand} does not fit in a shared count"
                     ))));
                 };
                 if self.replace(contact, value.version, sum)? {
@@ -105,11 +106,11 @@ impl SharedCount {
         })
     }
 
-    /// A channel of the numbers that it becomes from now on.
+    /// A channel that delivers each number that the count changes to from now on.
     ///
-    /// Of changes in quick succession some may be left out, never the last; when 1,024 are not
-    /// read, the oldest are left out. Costs one thread, `zklock-count`, until the [`CountChanges`]
-    /// is dropped or the client is closed. Over broken connections and lost sessions it goes on.
+    /// Of changes in quick succession some may be left out, never the last; when 1,024 are unread,
+    /// the oldest are left out. It goes on over broken connections and lost sessions. It costs one
+    /// thread, `zklock-count`, until the [`CountChanges`] is dropped or the client is closed.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -128,7 +129,7 @@ impl SharedCount {
         CountChanges::begin(&self.client, &self.path, self.initial)
     }
 
-    /// Sets the number if it is `expected`, and says whether it was.
+    /// Sets the number if it is `expected`, and returns whether it was.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -146,8 +147,9 @@ impl SharedCount {
     /// ```
     ///
     /// # Errors
-    /// As [`get`](Self::get). After [`is_connection_loss`](Error::is_connection_loss) it may have
-    /// been set or not: read it.
+    /// As [`get`](Self::get), but it is tried once and does not wait for a connection. After
+    /// [`is_connection_loss`](Error::is_connection_loss) the number may have been set or not: read
+    /// it.
     pub fn compare_and_set(&self, expected: i32, number: i32) -> Result<bool> {
         self.once(|contact| {
             let value = count::read(contact, &self.path, self.initial, None)?;
@@ -171,7 +173,7 @@ impl SharedCount {
         }
     }
 
-    /// Not tried again: what was not answered may have been done.
+    /// Tried once: a request that was not answered may have been executed.
     fn once<T>(&self, step: impl FnOnce(&Contact<'_>) -> Step<T>) -> Result<T> {
         let session = self.client.session();
         let done = session.side_contact().and_then(|contact| step(&contact));

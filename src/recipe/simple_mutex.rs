@@ -1,4 +1,4 @@
-//! [`SimpleMutex`]: one plain node that all want, and its guard.
+//! [`SimpleMutex`]: one plain node that everybody tries to create, and its guard.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,18 +21,19 @@ use crate::znode::path::LockPath;
 
 /// The unfair classic: one plain ephemeral node, and whoever creates it holds.
 ///
-/// For peers that do just that, as many home-grown scripts do (`/exclusive_lock/lock`). Where all
-/// who take part are programs of your own, use [`Mutex`](crate::Mutex): it is fair, and a release
+/// For peers that do just that, as many home-grown scripts do (`/exclusive_lock/lock`). Where every
+/// program that takes part is your own, use [`Mutex`](crate::Mutex): it is fair, and a release
 /// wakes one waiter.
 ///
 /// # Semantics
-/// - **Not fair** between processes: a release wakes all who wait, and the fastest gets it; one
-///   that is always slower waits for ever. The threads of one process come in order.
-/// - **Re-entrant** by thread, through the same `SimpleMutex` object, as [`Mutex`](crate::Mutex).
+/// - **Not fair** between processes: a release wakes all waiters, and the fastest gets the lock;
+///   one that is always slower waits for ever. The threads of one process come in order.
+/// - **Re-entrant** by thread, through the same `SimpleMutex` object or a clone, as
+///   [`Mutex`](crate::Mutex) is.
 /// - `path` is the node itself, not a folder. Its parents are created when they are missing.
-/// - The node's data ends in ` id=` and a GUID, by which a create is recognised whose reply was
-///   lost: the name alone would not tell whose node it is.
-/// - What is lost when contact or session is lost, and what happens on panic, is as with
+/// - The node's data ends in ` id=` and a GUID. When the reply to a create is lost, the GUID tells
+///   whose node it is; the name would not.
+/// - **When contact or the session is lost, on panic, when the process dies**: as with
 ///   [`Mutex`](crate::Mutex). If somebody removes the node, its holder is told at once.
 ///
 /// ```no_run
@@ -69,7 +70,8 @@ impl SimpleMutex {
         }
     }
 
-    /// Waits until this thread holds the lock.
+    /// Waits until this thread holds the lock. While ZooKeeper cannot be reached it waits as long
+    /// as the client's [`RetryPolicy`](crate::RetryPolicy) says.
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
@@ -78,7 +80,7 @@ impl SimpleMutex {
         Ok(SimpleMutexGuard(Hold::new(&self.queue)))
     }
 
-    /// Takes the lock if nobody holds it. Writes nothing to ZooKeeper if somebody does.
+    /// Takes the lock if nobody holds it; otherwise returns `None` and writes nothing to ZooKeeper.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -100,7 +102,8 @@ impl SimpleMutex {
         Ok(held.then(|| SimpleMutexGuard(Hold::new(&self.queue))))
     }
 
-    /// As [`lock`](Self::lock), for `timeout` at the most; `None` when it is over.
+    /// Waits for the lock for at most `timeout`; returns `None` when the time is over, even when
+    /// ZooKeeper is silent. A zero timeout means [`try_lock`](Self::try_lock).
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -108,7 +111,8 @@ impl SimpleMutex {
         self.attempt(Patience::during(timeout))
     }
 
-    /// As [`lock`](Self::lock), until `deadline`; `None` when it is over.
+    /// Waits for the lock until `deadline`; returns `None` when it has passed. A deadline in the
+    /// past means [`try_lock`](Self::try_lock).
     ///
     /// # Errors
     /// As [`lock`](Self::lock).
@@ -126,8 +130,8 @@ impl SimpleMutex {
         )
     }
 
-    /// As [`lock`](Self::lock), with a deadline, a cancel token, node data or a report of positions
-    /// for this one time.
+    /// Waits for the lock with a deadline, a cancel token, node data or a report of positions for
+    /// this one time. An error when the deadline passes.
     ///
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
@@ -144,7 +148,7 @@ impl SimpleMutex {
         self.queue.is_owner()
     }
 
-    /// Whether a thread of this process holds, by this lock object or a clone of it.
+    /// Whether a thread of this process holds the lock through this object or a clone of it.
     #[must_use]
     pub fn is_held_in_this_process(&self) -> bool {
         self.queue.is_held()
@@ -156,7 +160,7 @@ impl SimpleMutex {
         self.queue.depth()
     }
 
-    /// Who holds the lock; nobody knows who waits. A snapshot, at the cost of one request.
+    /// The holder; nobody can know who waits. A snapshot, at the cost of one request.
     ///
     /// # Errors
     /// As [`try_lock`](Self::try_lock).
@@ -165,7 +169,8 @@ impl SimpleMutex {
         Ok(Participant::all(self.queue.participants()?, &own, None))
     }
 
-    /// Asks the holder to give the lock back; see [`Mutex::revoke`](crate::Mutex::revoke).
+    /// Asks the holder to give the lock back, and returns whether the node was still there; see
+    /// [`Mutex::revoke`](crate::Mutex::revoke).
     ///
     /// # Errors
     /// As [`Mutex::revoke`](crate::Mutex::revoke).
@@ -173,12 +178,12 @@ impl SimpleMutex {
         self.queue.revoke(participant.path())
     }
 
-    /// Deletes the node by force, whoever holds by it now; see
-    /// [`Mutex::break_lock`](crate::Mutex::break_lock).
+    /// Deletes the node by force, whoever holds the lock by now, and returns whether it was still
+    /// there; see [`Mutex::break_lock`](crate::Mutex::break_lock).
     ///
-    /// The next holder's node has the same path and the same version, so no check of the server's
-    /// can tell the two: a holder that releases at the very moment at which its lock is broken can
-    /// delete the next one's node. That one is told as of any other loss.
+    /// The next holder's node has the same path and the same version, and no check of the server's
+    /// can tell the two apart. So a holder that releases at the very moment at which its lock is
+    /// broken can delete the next holder's node, who is then told of the loss.
     ///
     /// # Errors
     /// As [`Mutex::revoke`](crate::Mutex::revoke).
@@ -219,14 +224,14 @@ pub struct SimpleMutexBuilder<'a> {
 
 impl SimpleMutexBuilder<'_> {
     /// Whether others may ask for the lock back; see
-    /// [`MutexBuilder::revocable`](crate::MutexBuilder::revocable).
+    /// [`MutexBuilder::revocable`](crate::MutexBuilder::revocable). Defaults to no.
     pub fn revocable(mut self, revocable: bool) -> Self {
         self.revocable = revocable;
         self
     }
 
-    /// What a client's [`Observer`](crate::Observer) is told that this lock is called; see
-    /// [`MutexBuilder::label`](crate::MutexBuilder::label). Defaults to nothing.
+    /// The name under which the client's [`Observer`](crate::Observer) hears of this lock; see
+    /// [`MutexBuilder::label`](crate::MutexBuilder::label). Defaults to none.
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.label = Some(label.into());
         self
@@ -248,7 +253,7 @@ impl SimpleMutexBuilder<'_> {
         let data = NodeData::checked(&path, self.data)?;
         let node = SingleNode::new(self.client.session(), path);
         let policy = Policy {
-            // Others who wait leave no node, so nobody would ever be known to.
+            // Waiters leave no node, so nobody would ever be known to wait.
             hand_off: false,
             revocable: self.revocable,
             label: self.label,
@@ -263,8 +268,8 @@ impl SimpleMutexBuilder<'_> {
 
 /// Holds a [`SimpleMutex`]; dropping it gives the lock back.
 ///
-/// It belongs to its thread. Dropping never panics, and blocks for about a sixth of the session
-/// timeout at most; see [`MutexGuard`](crate::MutexGuard).
+/// It belongs to its thread. Dropping never panics, and blocks for at most about a sixth of the
+/// session timeout; see [`MutexGuard`](crate::MutexGuard).
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct SimpleMutexGuard(Hold<LocalQueue>);
 

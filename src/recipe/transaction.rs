@@ -1,4 +1,4 @@
-//! [`Transaction`]: writes that are done only while the lock is ours.
+//! [`Transaction`]: writes that the servers execute only while the lock is ours.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,31 +10,30 @@ use crate::tenure::Tenure;
 use crate::znode::node::NodeMode;
 use crate::znode::path;
 
-/// Writes to ZooKeeper that are done together and only while a lock is ours; from
-/// [`MutexGuard::transaction`](crate::MutexGuard::transaction) and its like.
+/// Writes to ZooKeeper that the servers execute together, and only if a lock is ours at that
+/// moment; from [`MutexGuard::transaction`](crate::MutexGuard::transaction) and its like.
 ///
 /// # Semantics
-/// - **The lock is the condition.** ZooKeeper first checks that the node by which the guard holds
-///   still stands, then takes the steps in their order, and does all of it at one moment or
-///   nothing. A node that is gone never comes back, so what is sent by a holder that was stopped
-///   for an hour and does not know that it has lost its lock changes nothing.
-///   (A [`FencingToken`](crate::FencingToken) does the same for another store, if that store
-///   checks it.)
-/// - **Only through the session of the guard.** It is sent once, on the connection that stands, and
-///   not repeated. It borrows its guard, so the lock cannot be given back before it is answered.
-/// - **A thread that takes over** from another of this process can do so under the same node. The
-///   first one's transaction was answered, or lost with its connection, before that; what was lost
-///   is done before anything that is sent on the next connection, or never.
-/// - **Without steps** it changes nothing, and is a proof that the lock was ours at the moment.
+/// - **The lock is the condition.** ZooKeeper first checks that the guard's own node is still
+///   there, then executes the steps in their order: all of them at one moment, or none. A node that
+///   is gone never comes back. So a holder that was stopped for an hour, and does not know that it
+///   has lost its lock, changes nothing. (A [`FencingToken`](crate::FencingToken) does the same for
+///   another store, if that store checks it.)
+/// - **Only through the guard's own session.** It is sent once, on the connection that is open, and
+///   not repeated. It borrows its guard, so the lock cannot be given back before the answer.
+/// - **A thread that takes over** from another one of this process may hold by the same node. The
+///   first thread's transaction was answered before that, or lost with its connection. One that was
+///   lost is executed before anything that is sent on the next connection, or never.
+/// - **Without steps** it changes nothing, and proves that the lock was ours at that moment.
 /// - Not on a [`SimpleMutex`](crate::SimpleMutex): the next holder's node has the same name, and a
-///   check cannot tell them apart.
+///   check cannot tell the two apart.
 ///
 /// Paths are as for locks: below the chroot of the connect string. Each step takes the transaction
-/// and returns it; what is wrong with one is said by [`commit`](Self::commit).
+/// and returns it; [`commit`](Self::commit) says what is wrong with a step.
 ///
-/// # A ledger with its fence inside of ZooKeeper
-/// Read, decide, write: the version says that nobody else wrote in between, also not the lost
-/// attempt of an earlier try, and the transaction that the lock is ours.
+/// # A ledger with its fence inside ZooKeeper
+/// Read, decide, write. The version says that nobody else wrote in between, not even a lost attempt
+/// of our own; the transaction says that the lock is ours.
 ///
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {
@@ -59,7 +58,7 @@ use crate::znode::path;
 ///         if booked || guard.state() != zklock::LockState::Lost {
 ///             println!("booked: {booked}");
 ///         } else {
-///             println!("look again under the lock, once it was taken anew");
+///             println!("lock again, and then look again");
 ///         }
 ///     }
 ///     Err(error) => return Err(error),
@@ -69,12 +68,12 @@ use crate::znode::path;
 /// ```
 ///
 /// # When a token in another store is the way
-/// What is written must be small (ZooKeeper takes about 1 MB in one request, and keeps all data in
-/// memory) and rare (every write is committed by a majority of the servers). What lives in a
-/// database is better fenced there: store the highest [`FencingToken`](crate::FencingToken) that
-/// was seen beside the data, and refuse smaller ones in the same database transaction. The two
-/// cannot be put together: nothing makes a write here and a write there at one moment.
-#[must_use = "nothing is written before `commit`"]
+/// ZooKeeper takes about 1 MB in one request, keeps all data in memory, and has a majority of the
+/// servers commit every write. So a transaction here is for small data that changes seldom. Fence
+/// data of a database in that database: keep the highest [`FencingToken`](crate::FencingToken)
+/// beside the data, and refuse smaller ones in the same database transaction. The two cannot be
+/// combined: nothing executes a write here and a write there at one moment.
+#[must_use = "nothing is written until `commit`"]
 pub struct Transaction<'g> {
     /// Of the locks that must be ours. Never empty.
     fence: Vec<&'g Tenure>,
@@ -83,7 +82,7 @@ pub struct Transaction<'g> {
     wrong: Option<Error>,
 }
 
-/// What a step of a [`Transaction`] has done.
+/// The effect of one step of a [`Transaction`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -99,7 +98,7 @@ pub enum Outcome {
     },
     /// The node was deleted.
     Deleted,
-    /// The node was there, with the version that was asked for.
+    /// The node was there, in the version that was asked for.
     Checked,
 }
 
@@ -123,7 +122,7 @@ impl<'g> Transaction<'g> {
         self.with(change, None)
     }
 
-    /// Replaces the data of a node; with a version, only if the data has it still.
+    /// Replaces the data of a node; with a version, only if the data still has that version.
     pub fn set(self, path: &str, data: impl Into<Vec<u8>>, version: Option<i32>) -> Self {
         let change = Change::Set {
             path: path.to_owned(),
@@ -133,14 +132,14 @@ impl<'g> Transaction<'g> {
         self.with(change, version)
     }
 
-    /// Deletes a node without children; with a version, only if its data has it still.
+    /// Deletes a node without children; with a version, only if its data still has that version.
     pub fn delete(self, path: &str, version: Option<i32>) -> Self {
         let path = path.to_owned();
         self.with(Change::Delete { path, version }, version)
     }
 
-    /// Does the rest only if the node stands; with a version, only if its data has it. ZooKeeper
-    /// wants the permission to read it.
+    /// Makes the other steps depend on a node: they are executed only if it exists, and with a
+    /// version, only if its data has that version. Needs the permission to read the node.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -169,7 +168,7 @@ impl<'g> Transaction<'g> {
         let wrong = if let Err(why) = path::check_any(path) {
             Some(why)
         } else if version.is_some_and(|version| version < 0) {
-            Some(format!("{path}: no data has a negative version"))
+            Some(format!("{path}: a version is never negative"))
         } else if deletes && self.nodes().any(|node| node == path) {
             Some(format!("{path}: the lock's own node; give the lock back"))
         } else {
@@ -189,8 +188,9 @@ impl<'g> Transaction<'g> {
             .map(String::as_str)
     }
 
-    /// Sends it, and waits for the answer: as long as the connection stands, which a silent server
-    /// ends within 2/3 of the session timeout. Returns what each step has done.
+    /// Sends the transaction and waits for the answer, for as long as the connection is open; that
+    /// of a silent server is closed within 2/3 of the session timeout. Returns the effect of each
+    /// step.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -209,19 +209,21 @@ impl<'g> Transaction<'g> {
     /// ```
     ///
     /// # Errors
-    /// - [`is_lock_lost`](Error::is_lock_lost): the lock was not ours any more. Nothing was written.
+    /// - [`is_lock_lost`](Error::is_lock_lost): the lock was not ours any more. Nothing was
+    ///   written.
     /// - [`failed_step`](Error::failed_step): ZooKeeper refused this step. Nothing was written.
     /// - [`is_connection_loss`](Error::is_connection_loss): there was no connection, or it broke
-    ///   before the answer came: it may have been done, or not. To find out, read what it writes
-    ///   with [`Client::read`](crate::Client::read); a version, or a node with a name of its own,
-    ///   tells. What is read before the guard is [`Lost`](crate::LockState::Lost) is final. After
-    ///   that, take the lock again first: nobody gets it before our old node is gone, and with it
-    ///   all that was still under way. To do it again is safe if a version or a created node forbids
-    ///   the second time.
-    /// - [`is_invalid`](Error::is_invalid): a path, a version or the size is not possible, the locks
-    ///   are of several clients, or one cannot be checked: it is a [`SimpleMutex`](crate::SimpleMutex),
-    ///   or the client's ACL lets nobody read its nodes. Nothing was sent.
-    /// - [`is_no_auth`](Error::is_no_auth): that ACL does not let *this client* read its nodes.
+    ///   before the answer came. The steps may have been executed or not. To find out, read what
+    ///   they write with [`Client::read`](crate::Client::read): a version, or a created node with a
+    ///   name of its own, tells. What you read before the guard is [`Lost`](crate::LockState::Lost)
+    ///   is final. After that, take the lock again first: nobody gets it before our old node is
+    ///   gone, and with it everything that was under way. A second attempt is safe if a version or
+    ///   a created node makes it fail after the first one was executed.
+    /// - [`is_invalid`](Error::is_invalid): a path, a version or the size is not possible; or the
+    ///   locks were taken through several clients; or a lock cannot be checked, because it is a
+    ///   [`SimpleMutex`](crate::SimpleMutex), or because the client's ACL lets nobody read its
+    ///   nodes. Nothing was sent.
+    /// - [`is_no_auth`](Error::is_no_auth): the ACL does not let *this client* read its nodes.
     /// - [`is_closed`](Error::is_closed), [`is_forked`](Error::is_forked).
     pub fn commit(mut self) -> Result<Vec<Outcome>> {
         if let Some(wrong) = self.wrong.take() {
@@ -241,7 +243,7 @@ impl<'g> Transaction<'g> {
         }
     }
 
-    /// What can be known without asking.
+    /// Checks what can be known without asking.
     fn check_fence(&self) -> Result<()> {
         let first = self.fence[0];
         let session = first.session();
@@ -258,7 +260,9 @@ impl<'g> Transaction<'g> {
         for tenure in &self.fence {
             let node = tenure.node();
             if !Arc::ptr_eq(tenure.session(), session) {
-                return Err(Error::invalid(format!("{node}: held by another client")));
+                return Err(Error::invalid(format!(
+                    "{node}: this lock was taken through another client than the first one"
+                )));
             }
             if tenure.made().is_some() {
                 let why = "a SimpleMutex, whose node cannot be told from the next holder's";
@@ -330,7 +334,7 @@ impl<'g> Transaction<'g> {
             }
             // Also when the lock is lost by now: that would say that nothing was written.
             CallError::Unknown => Error::connection_loss(format!(
-                "{node}: the transaction may have been done or not; read what it writes"
+                "{node}: the transaction may have been executed or not; read what it writes"
             )),
             CallError::Refused(Refusal::NotSent(why)) => Error::invalid(format!("{node}: {why}")),
             CallError::Refused(refusal) => Error::refused(node).source(refusal),

@@ -12,13 +12,13 @@ use crate::session::LossReason;
 use crate::tenure::LockState;
 use crate::znode::fencing::FencingToken;
 
-/// Shows other threads how a guard stands: for worker threads that act under a lock which another
+/// Shows other threads the state of a guard: for worker threads that act under a lock which another
 /// thread holds for them.
 ///
-/// Made by the `view()` of a guard, whose thread goes on owning the lock. A view can be cloned and
-/// sent; it cannot release or write. It belongs to this one hold: once its guard has been given
-/// back it is [`Lost`](LockState::Lost), with the reason [`Released`](LossReason::Released), also
-/// when another thread of the process holds the lock by then.
+/// A guard's `view()` makes it; the guard's thread goes on owning the lock. A view can be cloned
+/// and sent; it cannot release or write. It belongs to this one hold: once the guard has been given
+/// back, the view is [`Lost`](LockState::Lost) with the reason [`Released`](LossReason::Released),
+/// even when another thread of the process holds the lock by then.
 ///
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {
@@ -55,7 +55,7 @@ impl HoldView {
     }
 
     /// How sure the holder can be of its lock, by all that this process knows now; of a multi-lock,
-    /// how sure of the least sure. One look at the clock and at memory; asks nobody.
+    /// the state of the least sure part. Looks at the clock and at memory, and sends nothing.
     #[must_use]
     pub fn state(&self) -> LockState {
         self.own.state()
@@ -67,16 +67,16 @@ impl HoldView {
         self.state() == LockState::Held
     }
 
-    /// For how long no loss of the session can let anybody else in, as known now; nothing once it is
-    /// lost or given back. See [`MutexGuard::remaining`](crate::MutexGuard::remaining).
+    /// For how long from now no loss of the session can let anybody else in, as far as this process
+    /// knows; zero once the lock is lost or given back. See
+    /// [`MutexGuard::remaining`](crate::MutexGuard::remaining).
     #[must_use]
     pub fn remaining(&self) -> Duration {
         self.own.remaining()
     }
 
-    /// A channel that speaks when what is held is lost or given back; see
-    /// [`MutexGuard::lost`](crate::MutexGuard::lost). Each view has a channel of its own, clones of
-    /// a view too.
+    /// A channel that delivers the reason when what is held is lost or given back, once; see
+    /// [`MutexGuard::lost`](crate::MutexGuard::lost). Each view and each clone has its own.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -108,7 +108,8 @@ impl HoldView {
         &self.lost
     }
 
-    /// The fencing token of the hold, as of its guard. It stays known after the release.
+    /// The fencing token of the hold, to send along with each write. It stays known after the
+    /// release.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if the guard has no token, or several; otherwise as
@@ -117,7 +118,7 @@ impl HoldView {
         match self.own.tenure_of_token() {
             Some(tenure) => tenure.fencing_token(),
             None => Err(Error::invalid(format!(
-                "{}: no one fencing token belongs to this hold",
+                "{}: this hold has no fencing token, or several",
                 self.own.tenures()[0].node()
             ))),
         }

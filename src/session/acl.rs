@@ -1,4 +1,4 @@
-//! [`Acl`]: who may touch the nodes that the library makes.
+//! [`Acl`]: who may read and change the nodes that the library makes.
 
 /// The access list that every node made through a client gets.
 ///
@@ -59,9 +59,9 @@ impl Acl {
         Self::entry("world", "anyone", Permissions::ALL)
     }
 
-    /// Only those with the credentials of this client may do anything: those of
-    /// [`ClientBuilder::auth`](crate::ClientBuilder::auth), its account of SASL, and the subject of
-    /// its TLS certificate.
+    /// Only clients with one of this client's identities may do anything: its credentials from
+    /// [`ClientBuilder::auth`](crate::ClientBuilder::auth), its SASL account, or the subject of its
+    /// TLS certificate. A client without any of them gets an error.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -80,10 +80,10 @@ impl Acl {
         Self::entry("auth", "", Permissions::ALL)
     }
 
-    /// A list of one entry; add more with [`and`](Self::and). `id` is what the scheme takes: for
-    /// `digest` it is `user:base64(sha1(user:password))`, for `ip` an address or network, for `x509`
-    /// the subject of a client's certificate as Java writes it (`CN=batch,O=Acme`), for `sasl` the
-    /// name of an account.
+    /// A list of one entry; add more with [`and`](Self::and). The form of `id` depends on the
+    /// scheme: `user:base64(sha1(user:password))` for `digest`, an address or network for `ip`, the
+    /// subject of a client's certificate as Java writes it (`CN=batch,O=Acme`) for `x509`, the name
+    /// of an account for `sasl`.
     #[must_use]
     pub fn entry(
         scheme: impl Into<String>,

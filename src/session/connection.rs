@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// How a client stands with ZooKeeper.
+/// The state of a client's connection to ZooKeeper, from [`Client::state`](crate::Client::state).
 ///
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {
@@ -18,11 +18,12 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionState {
-    /// No session stands: none was made yet, or the last one was lost and the next is being made.
+    /// There is no session: none was made yet, or the last one was lost and the next is being made.
     Connecting,
-    /// The session stands and its server answers.
+    /// There is a session, and a server answers.
     Connected,
-    /// The server does not answer. The session may live; locks are [suspect](crate::LockState).
+    /// No server answers. The session may still be alive; locks are
+    /// [suspect](crate::LockState::Suspect).
     Suspended,
     /// The client was closed.
     Closed,
@@ -53,16 +54,17 @@ pub enum ConnectionState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionEvent {
-    /// A new session stands.
+    /// A new session began.
     Connected {
         /// ZooKeeper's number of the session, as its logs and `cons` show it (in hexadecimal).
         session_id: i64,
     },
-    /// Contact was lost; the session may still be there.
+    /// Contact was lost; the session may still be alive. Every held lock is
+    /// [suspect](crate::LockState::Suspect).
     Suspended,
     /// Contact is back, and the session is the same: nothing was lost.
     Reconnected,
-    /// The session is over, or could be as far as this process can know. Every lock is lost.
+    /// The session is over, or may be as far as this process can know. Every lock is lost.
     Lost,
     /// The client was closed. Nothing comes after this.
     Closed,

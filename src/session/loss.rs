@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// Why a lock was lost; what a guard's `lost` channel delivers.
+/// Why a lock was lost; a guard's `lost()` channel delivers it.
 ///
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {
@@ -24,13 +24,13 @@ use std::time::Instant;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The session ended, or could have ended as far as this process can know.
+    /// The session ended, or may have ended as far as this process can know.
     Session,
     /// Somebody removed our node.
     Removed,
     /// The client was closed while the lock was held.
     Closed,
-    /// Nothing was lost: the guard was given back. Only its [views](crate::HoldView) say so.
+    /// Nothing was lost: the guard was given back. Only its [views](crate::HoldView) deliver this.
     Released,
 }
 

@@ -4,13 +4,16 @@ use std::time::Duration;
 
 /// How a client behaves while it has no connection.
 ///
-/// It dials every server of its list in turn, again and again. After each round in which none
-/// answered it pauses for a random time between nothing and a limit that starts at
-/// [`initial`](Self::initial) and doubles up to [`max`](Self::max) ("full jitter", so that a
-/// thousand clients do not come back at the same moment). An acquire that waits meanwhile gives
-/// up with an error whose [`is_connection_loss`](crate::Error::is_connection_loss) is true after
-/// [`give_up_after`](Self::give_up_after) without a connection, or at its own deadline, whichever
-/// is first. The client itself never gives up before it is closed.
+/// The client dials every server of its list in turn, again and again, until it is closed. After
+/// each round in which no server answered it pauses for a random time between zero and a limit. The
+/// limit starts at [`initial`](Self::initial) and doubles up to [`max`](Self::max) ("full jitter",
+/// so that a thousand clients do not come back at the same moment).
+///
+/// A call that waits meanwhile gives up after [`give_up_after`](Self::give_up_after) without a
+/// connection, with an error whose [`is_connection_loss`](crate::Error::is_connection_loss) is
+/// true, or at its own deadline if that is earlier.
+///
+/// Set it with [`ClientBuilder::retry`](crate::ClientBuilder::retry).
 ///
 /// Every acquire of this client waits for a connection for as long as it takes, and dials slowly:
 ///
@@ -57,8 +60,9 @@ impl RetryPolicy {
         self
     }
 
-    /// How long an acquire without a deadline waits for a connection. Defaults to 60 s; `None` is
-    /// for ever.
+    /// How long the client may be without a connection before the calls that wait give up, counted
+    /// from the moment at which contact was lost. Defaults to 60 s; with `None` a call waits without
+    /// end, or until its own deadline.
     pub fn give_up_after(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.give_up_after = limit.into();
         self

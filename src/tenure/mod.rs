@@ -27,16 +27,15 @@ use crate::znode::node::NodeStat;
 /// How sure a holder can be of its lock, from a guard's `state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockState {
-    /// The lock is ours: our node was seen at the head on the connection that stands, and it is
-    /// proven that the session cannot have expired.
+    /// The lock is ours: our node was seen at the head of the queue on the connection that is open
+    /// now, and it is proven that the session cannot have expired.
     Held,
     /// There is no contact with ZooKeeper, or our node was not yet seen again after a reconnect.
-    /// The session cannot have expired yet, so nobody else has the lock by its end; but somebody
-    /// may have removed our node by hand meanwhile, and the session may end soon. Finish what is
-    /// safe, start nothing new. (A thread that holds can enter again, as a step of what it has
-    /// begun.)
+    /// The session cannot have expired yet, so it has let nobody else in. But it may end soon, and
+    /// somebody may have removed our node by hand meanwhile. Finish what is safe, and start nothing
+    /// new. (A thread that holds can enter again, as a step of what it has begun.)
     Suspect,
-    /// The lock may be somebody else's. Final.
+    /// The lock may be somebody else's by now. Final: a lost guard never becomes held again.
     Lost,
 }
 

@@ -1,4 +1,4 @@
-//! How long a caller is ready to wait: [`AcquireOptions`], and what the layers pass down.
+//! How long a caller waits: [`AcquireOptions`], and the bound that the layers pass down.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,9 @@ use crate::sync;
 use crate::wait::cancel::CancelToken;
 use crate::wait::position::{QueuePosition, Reporter};
 
-/// What a single acquire may ask for beyond the defaults of its lock.
+/// The settings of a single acquire, beyond those of its lock: a deadline, a cancel token, node
+/// data, a report of positions. For the `.._with` verbs, such as
+/// [`Mutex::lock_with`](crate::Mutex::lock_with).
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,34 +46,36 @@ impl AcquireOptions {
         }
     }
 
-    /// Gives up at `deadline`, a moment on the monotonic clock. Defaults to never.
+    /// Gives up at `deadline`, a moment on the monotonic clock. Defaults to never. The call then
+    /// returns an error whose [`is_timeout`](crate::Error::is_timeout) is true.
     #[must_use]
     pub fn deadline(mut self, deadline: Instant) -> Self {
         self.bound.deadline = Some(deadline);
         self
     }
 
-    /// Gives up after `timeout`, counted from this call. A timeout too long for the clock to
-    /// represent is no timeout.
+    /// Gives up after `timeout`, counted from now on (not from the acquire). A timeout too large
+    /// for the clock means no deadline.
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.bound.deadline = deadline_after(timeout);
         self
     }
 
-    /// Gives up when `token` is cancelled.
+    /// Gives up when `token` is cancelled. The call then returns an error whose
+    /// [`is_cancelled`](crate::Error::is_cancelled) is true.
     #[must_use]
     pub fn cancel(mut self, token: &CancelToken) -> Self {
         self.bound.cancel = Some(token.clone());
         self
     }
 
-    /// Has `to` told how many are ahead, when this thread queues and whenever that changes.
+    /// Sends to `to` how many are ahead, when this thread queues and whenever that changes.
     ///
-    /// A send never blocks: what a full channel cannot take is left out. To hear of every change, a
-    /// thread that stands in ZooKeeper's queue watches the whole folder instead of the one ahead of
-    /// it: each release ahead wakes it and costs it a list. Threads behind it in the same process
-    /// hear of each other without that.
+    /// A send never blocks: what a full channel cannot take is left out. To hear of every change,
+    /// the thread that queues in ZooKeeper for its process watches the whole folder instead of the
+    /// one node ahead: each release ahead wakes it and costs a list. The threads behind it in the
+    /// same process cost nothing more.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -93,9 +97,10 @@ impl AcquireOptions {
         self
     }
 
-    /// What the contender's node holds for others to read (see
-    /// [`Participant::data`](crate::Participant::data)): less than 1 MiB. Defaults to who we are:
-    /// host, process id, thread and time.
+    /// The data of the contender's node, for others to read by
+    /// [`Participant::data`](crate::Participant::data): less than 1 MiB. Defaults to who we are:
+    /// host, process id, thread and time. Not used when the thread joins or takes over a node that
+    /// its process has already.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -130,7 +135,7 @@ impl Clone for AcquireOptions {
 pub(crate) struct Patience(Option<Bound>);
 
 impl Patience {
-    /// A zero timeout is none; one that the clock cannot represent never ends.
+    /// Does not wait if `timeout` is zero; waits without end if it is too large for the clock.
     pub(crate) fn during(timeout: Duration) -> Self {
         Self((!timeout.is_zero()).then(|| Bound::until(deadline_after(timeout))))
     }

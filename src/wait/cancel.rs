@@ -8,11 +8,11 @@ use crate::wait::signal::{Signal, Wakes};
 
 /// Ends waits from another thread.
 ///
-/// Give a clone to [`AcquireOptions::cancel`](crate::AcquireOptions::cancel); when any clone is
-/// cancelled, every acquire that waits with it returns an error whose
+/// Give it to [`AcquireOptions::cancel`](crate::AcquireOptions::cancel). When any clone is
+/// cancelled, every acquire that waits with one of them returns an error whose
 /// [`is_cancelled`](crate::Error::is_cancelled) is true, and leaves nothing behind in ZooKeeper.
-/// Cancelling is final and can be done from any thread, any number of times. It never takes away a
-/// lock that is held already.
+/// Cancelling is final; any thread can do it, any number of times. It never takes away a lock that
+/// is already held.
 ///
 /// ```
 /// let token = zklock::CancelToken::new();

@@ -6,7 +6,7 @@ use crossbeam_channel::Sender;
 
 use crate::sync::Mutex;
 
-/// How many are ahead of a thread that waits for a lock; see
+/// How many are ahead of a thread that waits for a lock, as reported to
 /// [`AcquireOptions::positions`](crate::AcquireOptions::positions).
 ///
 /// ```no_run
@@ -32,23 +32,23 @@ pub struct QueuePosition {
 }
 
 impl QueuePosition {
-    /// All who are ahead, as far as this process knows: [`threads_ahead`](Self::threads_ahead)
-    /// and [`contenders_ahead`](Self::contenders_ahead).
+    /// How many are ahead in all, as far as this process knows: the sum of
+    /// [`threads_ahead`](Self::threads_ahead) and [`contenders_ahead`](Self::contenders_ahead).
     #[must_use]
     pub fn ahead(self) -> usize {
         self.threads + self.contenders
     }
 
-    /// The threads of this process that come first. One of them stands in ZooKeeper's queue, or
+    /// How many threads of this process come first. One of them queues in ZooKeeper for all, or
     /// holds the lock.
     #[must_use]
     pub fn threads_ahead(self) -> usize {
         self.threads
     }
 
-    /// The contenders in ZooKeeper's queue, each a process with any number of threads, that must
-    /// go before this process's. Known to the thread that stands there for its process; for the
-    /// threads behind it, 0.
+    /// How many contenders in ZooKeeper's queue come before this process's; each is a process with
+    /// any number of threads. Known to the thread that queues there for its process; 0 for the
+    /// threads behind it.
     #[must_use]
     pub fn contenders_ahead(self) -> usize {
         self.contenders

@@ -8,16 +8,17 @@ use crate::znode::node::NodeStat;
 /// A number that grows from one holder of a lock to the next.
 ///
 /// Holding a lock is not proof that nobody else acts: a process can be stopped for longer than its
-/// session lives and go on as if nothing had happened. Send the token along with each write, and
-/// have the store refuse a token smaller than the largest it has seen; then a late holder can do
-/// no harm. Where that store is ZooKeeper itself, a [`Transaction`](crate::Transaction) needs no
-/// token. (Martin Kleppmann, *How to do distributed locking*, 2016.)
+/// session lives, and then go on as if nothing had happened. Send the token along with each write,
+/// and have the store refuse a token smaller than the largest that it has seen. Then a late holder
+/// can do no harm. Where the store is ZooKeeper itself, a [`Transaction`](crate::Transaction) does
+/// this without a token. (Martin Kleppmann, *How to do distributed locking*, 2016.)
 ///
-/// The token is the transaction number (`czxid`) with which ZooKeeper created the holder's node.
-/// For one path it rises with each holder, over all processes, also after the lock's folder was
-/// deleted and made anew. It is equal only between sections that one process ran one after another
-/// within one tenure (see [local hand-off](crate::MutexBuilder::local_hand_off)): these exclude each
-/// other inside the process. It starts anew only if the whole ensemble is set up anew.
+/// The token is the number (`czxid`) of the transaction that created the holder's node. For one
+/// path it rises with each holder, over all processes, even after the lock's folder was deleted and
+/// made again. Two sections have the same token only if one process ran them one after the other
+/// within one tenure (see [local hand-off](crate::MutexBuilder::local_hand_off)), where they
+/// exclude each other inside the process. Numbers begin again only when the whole ensemble is set
+/// up again.
 ///
 /// A store that compares:
 ///

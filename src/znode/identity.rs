@@ -7,10 +7,11 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 /// The longest host or thread name that is written, so that the node data always fits.
 const MAX_TEXT_BYTES: usize = 255;
 
-/// Who stands behind a contender's node: the default node data.
+/// Who made a contender's node: the default node data.
 ///
-/// As text: `host=web-1 pid=4242 thread=main since=1763704742123`, the time in milliseconds since
-/// 1970. What would break the line is escaped with `%` and two hexadecimal digits for each byte.
+/// Written as text: `host=web-1 pid=4242 thread=main since=1763704742123`, with the time in
+/// milliseconds since 1970. `%`, spaces and control characters are escaped by `%` and two
+/// hexadecimal digits for each byte.
 ///
 /// ```
 /// let identity = zklock::Identity::parse(b"host=web-1 pid=7 thread=main since=0").unwrap();
@@ -26,8 +27,8 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// The calling thread, waiting since `since` (in whole milliseconds, as it is written). Of a
-    /// thread's name the first 255 bytes.
+    /// The calling thread, waiting since `since` (in whole milliseconds). At most 255 bytes of the
+    /// thread's name are kept.
     ///
     /// The default data with something of one's own behind it (which `parse` then does not take):
     ///
@@ -79,13 +80,13 @@ impl Identity {
         self.process_id
     }
 
-    /// The name, or else the number, of the thread that queued for its process.
+    /// The name of the thread that queued for its process; its number if it has no name.
     #[must_use]
     pub fn thread(&self) -> &str {
         &self.thread
     }
 
-    /// When it queued, by its own clock, in whole milliseconds.
+    /// When it queued, by its own machine's clock, in whole milliseconds.
     #[must_use]
     pub fn since(&self) -> SystemTime {
         self.since

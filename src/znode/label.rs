@@ -1,4 +1,4 @@
-//! What stands between GUID and number in a node's name, where the caller chooses it.
+//! The part of a node's name between GUID and number, where the caller chooses it.
 
 use std::fmt;
 
@@ -32,17 +32,17 @@ pub(super) const PROTECTION: &str = "_c_";
 pub struct LockName(String);
 
 impl LockName {
-    /// Checks a name: 2 to 128 bytes, no `/`, nothing that ZooKeeper refuses in a path. It ends in
-    /// one `-` or `_`, which keeps it apart from the number: `-` in front of ten digits could be a
-    /// sign, as the server's numbers become negative after 2147483647. Nor can it begin with what
-    /// belongs in front of a name: `-`, `_c_`, with which Curator marks its GUIDs, or 32 hex digits.
+    /// Checks a name. It must have 2 to 128 bytes, contain no `/` and nothing else that ZooKeeper
+    /// refuses in a path, and end in exactly one `-` or `_`, which separates it from the number. (A
+    /// second `-` could be a sign: the server's numbers become negative after 2147483647.) It must
+    /// not begin with what belongs in front of a name: `-`, Curator's mark `_c_`, or 32 hex digits.
     ///
-    /// A name that has Curator's own `lock-` in it, such as `block-`, is refused, and so is one that
-    /// ends in kazoo's own `__lock__`. Those libraries go by these parts alone: their locks would
-    /// wait for ours, and ours not for theirs.
+    /// Also refused are names that contain Curator's own `lock-`, such as `block-`, and names that
+    /// end in kazoo's own `__lock__`, unless that is all of the name. Those libraries look for
+    /// these parts alone: their locks would wait for ours, but ours not for theirs.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if it is not possible.
+    /// [`is_invalid`](Error::is_invalid) if the name is refused; the text says why.
     ///
     /// ```
     /// # fn main() -> zklock::Result<()> {
@@ -116,8 +116,8 @@ fn check(label: &str) -> std::result::Result<(), String> {
     }
 }
 
-/// Else one name could be another one and a part of what stands before it: `-a-` behind a bare GUID
-/// is `a-` behind a GUID and a dash, `_c_<guid>-a-` without protection is `a-` with protection.
+/// Otherwise one node could be read as two locks': `-a-` behind a bare GUID is `a-` behind a GUID
+/// and a dash, `_c_<guid>-a-` without protection is `a-` with protection.
 fn check_beginning(name: &str) -> std::result::Result<(), String> {
     let marks = ["-", PROTECTION];
     if let Some(mark) = marks.into_iter().find(|mark| name.starts_with(mark)) {
@@ -132,8 +132,8 @@ fn check_beginning(name: &str) -> std::result::Result<(), String> {
     Ok(())
 }
 
-/// Curator orders by what stands after the last `lock-` in a child's name, and looks at nothing
-/// before it. kazoo looks for a name's end, and not at what stands before that.
+/// Curator orders by the text after the last `lock-` in a child's name, and ignores what is before
+/// it. kazoo looks for a name's end, and ignores what is before that.
 fn check_peers(name: &str) -> std::result::Result<(), String> {
     let (curators, kazoos) = ("lock-", "__lock__");
     let (whose, part) = if name != curators && name.contains(curators) {

@@ -8,8 +8,8 @@ use crate::znode::label::{LockName, PROTECTION, RwLabels, guid_of_length};
 use crate::znode::node::NodeMode;
 use crate::znode::sequence::Sequence;
 
-/// Whose node names a lock speaks. All who share a lock's folder must use the same: each ignores
-/// the other's nodes, so mixing them would let two hold at once.
+/// Whose node names a lock uses. All programs that share a lock's folder must use the same: each
+/// ignores the other's nodes, so mixing dialects lets two hold at once.
 ///
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {
@@ -30,9 +30,9 @@ pub enum Dialect {
     /// Apache Curator's, byte for byte: `_c_<uuid>-lock-0000000001`. Programs on Curator (Java) and
     /// go-zookeeper can queue in the same folder.
     ///
-    /// A bare GUID of 32 hex digits, with or without a dash after it, is taken for a contender's,
-    /// too: `<32 hex digits>-lock-0000000001`. So a kazoo lock can queue with them whose class has
-    /// both its `_NODE_NAME` and its `_EXCLUDE_NAMES` set to `-lock-`. kazoo's own locks cannot.
+    /// A bare GUID of 32 hex digits, with or without a dash after it, counts as a contender's, too:
+    /// `<32 hex digits>-lock-0000000001`. So a kazoo lock whose class has both `_NODE_NAME` and
+    /// `_EXCLUDE_NAMES` set to `-lock-` can queue with them. kazoo's lock as it comes cannot.
     #[default]
     Curator,
     /// kazoo's (Python): `<32 hex digits>__lock__0000000001`.

@@ -138,7 +138,7 @@ fn an_impossible_acl_is_told() {
         .lock()
         .expect_err("no creator");
     assert!(error.is_no_auth(), "{error}");
-    assert!(error.to_string().contains("needs an auth"), "{error}");
+    assert!(error.to_string().contains("needs credentials"), "{error}");
 }
 
 #[test]

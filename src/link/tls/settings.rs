@@ -17,18 +17,17 @@ use crate::error::{Error, Result};
 
 /// Connections over TLS; give it to [`ClientBuilder::tls`](crate::ClientBuilder::tls).
 ///
-/// Every server of the connect string is then spoken to by TLS 1.3 or 1.2, and never without: give
-/// their `secureClientPort`. A server's certificate must come from a CA that is trusted here, and be
-/// made out to the name (or the IP address) under which the connect string has it. Old names, in a
-/// certificate's common name alone, do not count.
+/// The client then speaks TLS 1.3 or 1.2 with every server of the connect string, and never plain
+/// TCP: give the servers' `secureClientPort`. A server's certificate must come from a CA that is
+/// trusted here, and name the host (or the IP address) as the connect string has it, as a subject
+/// alternative name. A common name alone does not count.
 ///
-/// Every file is read now, so that a mistake shows at once, and again at every new connection: put
-/// new certificates in the place of old ones, and the next connection takes them. A connection that
-/// stands is not touched. While a file cannot be read no connection is made, and the failure says
-/// which file.
+/// Every file is read now, so that a mistake shows at once, and again at every new connection. To
+/// change certificates, replace the files; the next connection uses the new ones, and the open one
+/// goes on. While a file cannot be read no connection is made, and the failure says which file.
 ///
 /// A session is resumed on another connection as without TLS, after a full handshake. The handshake
-/// counts to the time that a server is given to answer.
+/// counts towards the time that a server has to answer.
 ///
 /// # Examples
 /// The servers' own CA, and a certificate for this program:
@@ -68,7 +67,7 @@ struct IdentityFiles {
 }
 
 impl Tls {
-    /// Trusts the CAs whose certificates stand in a PEM file, and nobody else.
+    /// Trusts the CAs whose certificates are in a PEM file, and no others.
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if the file cannot be read or has no certificate in it.
@@ -78,10 +77,11 @@ impl Tls {
 
     /// Trusts the CAs that the system trusts.
     ///
-    /// On Unix `SSL_CERT_FILE` and `SSL_CERT_DIR` say where their certificates are, if they are set.
+    /// On Unix `SSL_CERT_FILE` and `SSL_CERT_DIR` say where their certificates are, if they are
+    /// set.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if none is found.
+    /// [`is_invalid`](Error::is_invalid) if no CA is found.
     pub fn system() -> Result<Self> {
         Self::trusting(Trust::System)
     }
@@ -96,17 +96,17 @@ impl Tls {
         })
     }
 
-    /// Shows a client certificate to the servers: `certificate_file` has it, and those between it
-    /// and the CA after it; `key_file` has its private key, in the clear.
+    /// Shows a client certificate to the servers. `certificate_file` contains it, followed by those
+    /// between it and the CA; `key_file` contains its private key, unencrypted.
     ///
-    /// With servers that ask for it (`ssl.clientAuth`) its subject is who this client is, in the
-    /// scheme `x509`; see [`Acl::creator_all`](crate::Acl::creator_all) and
-    /// [`Acl::entry`](crate::Acl::entry). A key that every user of the machine can read
-    /// or change is warned about in the log, once.
+    /// With servers that ask for it (`ssl.clientAuth`), its subject is this client's identity in
+    /// the scheme `x509`; see [`Acl::creator_all`](crate::Acl::creator_all) and
+    /// [`Acl::entry`](crate::Acl::entry). If every user of the machine can read or change the key
+    /// file, that is logged as a warning, once.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if a file cannot be read or has no certificate or key in
-    /// it, or if the key is that of another certificate.
+    /// [`is_invalid`](Error::is_invalid) if a file cannot be read or contains no certificate or
+    /// key, or if the key belongs to another certificate.
     pub fn identity(
         mut self,
         certificate_file: impl Into<PathBuf>,
@@ -124,9 +124,9 @@ impl Tls {
         Ok(self)
     }
 
-    /// The name that every server's certificate must be made out to, whatever the connect string
-    /// has; for servers that are reached by addresses, or share a certificate.
-    /// [`ClientBuilder::connect`](crate::ClientBuilder::connect) refuses what can be no name.
+    /// The name that every server's certificate must have, in place of the connect string's host;
+    /// for servers that are reached by addresses, or that share a certificate.
+    /// [`ClientBuilder::connect`](crate::ClientBuilder::connect) refuses what cannot be a name.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -144,10 +144,10 @@ impl Tls {
         self
     }
 
-    /// **Dangerous**: takes a certificate of the CA for any name whatever.
+    /// **Dangerous**: accepts a certificate of the CA for any name.
     ///
     /// Whoever has any certificate of that CA, such as another client, can then pose as a server,
-    /// read everything and hand out locks. To do no more than connect by another name, use
+    /// read everything and hand out locks. To connect under another name, use
     /// [`server_name`](Self::server_name).
     #[must_use]
     pub fn dangerously_skip_host_name_check(mut self) -> Self {

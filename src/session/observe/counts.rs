@@ -9,9 +9,9 @@ use super::observer::Miss;
 /// What a client and its locks have done since it was made; from
 /// [`Client::stats`](crate::Client::stats).
 ///
-/// Counts only grow. They are read one after the other, so a sum over several may be off by what
-/// happened meanwhile. Re-entries and takes of a lingering lock are not counted: they cost less
-/// than a count would.
+/// Counts only grow, except `waiting` and `held`. They are read one after the other, so a sum over
+/// several may be off by what happened meanwhile. Re-entries, and acquires of a lingering lock, are
+/// not counted: they cost less than a count would.
 ///
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {
@@ -28,7 +28,7 @@ pub struct Stats {
     pub sessions: u64,
     /// Sessions that were lost.
     pub sessions_lost: u64,
-    /// Connections that took an earlier session up again.
+    /// Connections that resumed an earlier session.
     pub reconnects: u64,
     /// Breaks of a connection.
     pub breaks: u64,
@@ -38,39 +38,41 @@ pub struct Stats {
     pub asked_time: Duration,
     /// Acquires that another thread of this process handed over or shared.
     pub handed_over: u64,
-    /// Calls that found a lock busy and were not to wait.
+    /// `try_` calls that found a lock busy.
     pub busy: u64,
-    /// Calls whose deadline came first.
+    /// Calls whose deadline passed.
     pub timed_out: u64,
     /// Calls whose token was cancelled.
     pub cancelled: u64,
     /// Calls that ended in another error.
     pub failed: u64,
-    /// Tenures that have ended.
+    /// Tenures that have ended: times in which this process had a lock or permits in ZooKeeper,
+    /// over all threads that took turns.
     pub tenures: u64,
     /// How long those lasted together.
     pub tenure_time: Duration,
-    /// Of those, how many ended without ZooKeeper's word: lost, or removed in the background.
+    /// How many of those ended without ZooKeeper's confirmation: lost, or removed in the
+    /// background.
     pub unconfirmed: u64,
     /// Tenures that were lost.
     pub losses: u64,
-    /// Nodes that were removed in the background.
+    /// Nodes that were removed in the background, because they could not be removed in time.
     pub orphans_cleaned: u64,
-    /// Steps that failed with their connection and were taken again.
+    /// Steps that failed with their connection and were repeated on the next.
     pub retries: u64,
-    /// Events and log lines that an observer or a logger was too slow for.
+    /// Events and log lines that were dropped because an observer or a logger was too slow.
     pub left_out: u64,
     /// Now: threads that wait for a lock or for ZooKeeper's answer to an acquire.
     pub waiting: u64,
-    /// Now: tenures, which are locks and permits that are held, or kept for the next thread.
+    /// Now: tenures; that is, locks and permits that are held, or kept for the next thread.
     pub held: u64,
-    /// Now: how long the session certainly lives if no server is heard from any more. `None` while
-    /// no session stands.
+    /// Now: for how long the session certainly stays alive if no server answers any more. `None`
+    /// while there is no session.
     pub remaining_lease: Option<Duration>,
 }
 
-/// See [`Stats`]. Not of the atomics that the explorer of interleavings knows: a count is no step that
-/// anything depends on.
+/// See [`Stats`]. These atomics are not the explorer's of interleavings, because nothing depends on
+/// a count.
 #[derive(Default)]
 pub(crate) struct Counts {
     sessions: AtomicU64,

@@ -1,8 +1,8 @@
 //! What a client tells of itself: to an [`Observer`], to the log, and as [`Stats`].
 //!
-//! Nothing here blocks or calls anybody back: what is told goes to a thread of its own. So it
-//! may be told of under the lock of a local queue or of the session, which keeps the order.
-//! Without an observer a question costs one plain load.
+//! Nothing here blocks or calls anybody back: events and lines go to a thread of their own. So a
+//! caller may tell of something under the lock of a local queue or of the session, which keeps the
+//! order. Without an observer, each event costs one plain load.
 
 mod counts;
 pub(crate) mod observer;
@@ -102,7 +102,7 @@ impl Observation {
         }
     }
 
-    /// Not counted when the way is a short one: it may be the fastest there is.
+    /// A take of a lingering lock is not counted: it is the fastest path.
     pub(crate) fn acquired(&self, label: &Label, waited: Duration, by: Way) {
         match by {
             Way::Asked => self.counts.asked(waited),

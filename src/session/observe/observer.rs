@@ -1,4 +1,4 @@
-//! [`Observer`]: who wants to hear what a client and its locks do, and what it is told.
+//! [`Observer`]: hears what a client and its locks do; and the events that it is told.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,15 +9,15 @@ use super::super::loss::LossReason;
 /// Hears what a client and its locks do; given to
 /// [`ClientBuilder::observer`](crate::ClientBuilder::observer).
 ///
-/// Every method does nothing unless it is written. They are called one after the other, in the
-/// order of what happened as far as one thread or one lock saw it, on a thread of the client that
-/// does nothing else (`zklock-aside`), and never while anything of the library is locked. So a
-/// method may block: it holds up no lock, but after 4,096 events that wait for it further ones are
-/// left out (see [`Stats::left_out`](crate::Stats::left_out)). It may call the library. One that
-/// panics is called again with the next event.
+/// The default of each method does nothing. The client calls them one after the other, in the order
+/// in which one thread or one lock saw the events, on a thread of its own (`zklock-aside`), and
+/// never while anything of the library is locked. So a method may block without holding up a lock;
+/// but once 4,096 events wait for it, further ones are left out (see
+/// [`Stats::left_out`](crate::Stats::left_out)). A method may call the library. One that panics is
+/// called again with the next event.
 ///
-/// A re-entry is told of neither when it is entered nor when it is left. The lock in front of a
-/// [`Semaphore`](crate::Semaphore)'s permits is not told of apart from them.
+/// Re-entries are not told, nor is the lock in front of a [`Semaphore`](crate::Semaphore)'s
+/// permits.
 ///
 /// ```no_run
 /// use zklock::{Client, Observer, event};
@@ -49,29 +49,29 @@ pub trait Observer: Send + Sync {
     fn queued(&self, queued: &Queued) {}
     /// A thread has acquired a lock.
     fn acquired(&self, acquired: &Acquired) {}
-    /// A thread has not acquired a lock.
+    /// A thread has stopped trying to acquire a lock.
     fn missed(&self, missed: &Missed) {}
     /// A thread has given a lock back.
     fn released(&self, released: &Released) {}
-    /// A tenure has ended: this process has given back, or handed to the background, what it had
-    /// in ZooKeeper for a lock.
+    /// A tenure has ended: this process has removed, or left to the background, what it had in
+    /// ZooKeeper for a lock.
     fn tenure_ended(&self, ended: &TenureEnded) {}
     /// A lock was lost while it was held, or kept for the next thread.
     fn lost(&self, lost: &Lost) {}
-    /// A node that could not be removed when it should have been is gone now.
+    /// A node that could not be removed in time is gone now.
     fn orphan_cleaned(&self, cleaned: &OrphanCleaned) {}
-    /// A step failed with its connection, and is taken again on the next.
+    /// A step failed with its connection, and is repeated on the next.
     fn retrying(&self, retrying: &Retrying) {}
 }
 
-/// What a lock was called by its builder; `None` if nothing.
+/// The name that a lock was given by its builder's `label`; `None` if it has none.
 pub type Label = Option<Arc<str>>;
 
 /// For [`Observer::queued`].
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Queued {
-    /// What the lock is called.
+    /// The lock's name.
     pub label: Label,
 }
 
@@ -79,15 +79,15 @@ pub struct Queued {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Acquired {
-    /// What the lock is called.
+    /// The lock's name.
     pub label: Label,
-    /// From the call to the hold.
+    /// The time from the call to the hold.
     pub waited: Duration,
-    /// By what way.
+    /// How.
     pub by: Way,
 }
 
-/// By what way a lock was acquired.
+/// How a lock was acquired.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Way {
@@ -118,9 +118,9 @@ pub enum Way {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Missed {
-    /// What the lock is called.
+    /// The lock's name.
     pub label: Label,
-    /// From the call to its end.
+    /// The time from the call to its end.
     pub waited: Duration,
     /// Why.
     pub why: Miss,
@@ -130,9 +130,9 @@ pub struct Missed {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Miss {
-    /// Somebody else had it, and the call was not to wait.
+    /// Somebody else had it, and the call does not wait.
     Busy,
-    /// The deadline came first.
+    /// The deadline passed.
     TimedOut,
     /// The caller's token was cancelled.
     Cancelled,
@@ -144,12 +144,12 @@ pub enum Miss {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Released {
-    /// What the lock is called.
+    /// The lock's name.
     pub label: Label,
-    /// From the acquire to the release.
+    /// The time from the acquire to the release.
     pub held_for: Duration,
-    /// Whether all that this release asks for is done: ZooKeeper has confirmed it, or the lock
-    /// stays in this process. Else it was lost, or the release goes on in the background.
+    /// Whether the release is complete: ZooKeeper has confirmed it, or the lock stays in this
+    /// process. Otherwise the lock was lost, or the release goes on in the background.
     pub confirmed: bool,
 }
 
@@ -157,9 +157,9 @@ pub struct Released {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TenureEnded {
-    /// What the lock is called.
+    /// The lock's name.
     pub label: Label,
-    /// For how long this process had it, over all threads that took turns.
+    /// How long this process had it, over all threads that took turns.
     pub lasted: Duration,
 }
 
@@ -167,7 +167,7 @@ pub struct TenureEnded {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Lost {
-    /// What the lock is called.
+    /// The lock's name.
     pub label: Label,
     /// Why.
     pub reason: LossReason,
@@ -177,7 +177,7 @@ pub struct Lost {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OrphanCleaned {
-    /// How many others are still to be removed.
+    /// How many nodes are still to be removed.
     pub left: usize,
 }
 
@@ -185,6 +185,6 @@ pub struct OrphanCleaned {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Retrying {
-    /// How often this call has come to this so far.
+    /// How many times this call has been repeated so far.
     pub times: u32,
 }
