@@ -1,6 +1,6 @@
 //! One thread, and the jobs that it does one after the other.
 //!
-//! A client has two. One runs what belongs to somebody else, observers and loggers, which may block
+//! A client has two. One calls observers and loggers, which are somebody else's code and may block
 //! for ever or panic. The other makes the requests that nobody waits for.
 
 use std::collections::{BTreeMap, VecDeque};

@@ -1,4 +1,4 @@
-//! A number in a node: four bytes, big-endian, as Curator's shared count has it.
+//! A number in a node: four bytes, big-endian, as in Curator's shared count.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ pub(crate) fn put(contact: &Contact<'_>, path: &LockPath, data: &Arc<[u8]>) -> S
     loop {
         match contact.set(path.as_str(), data, None) {
             Ok(_) => return Ok(()),
-            // Somebody else may be faster in making it, with another number.
+            // Somebody else may have made it first, with another number.
             Err(CallError::Refused(Refusal::NoNode)) => make_node(contact, path.as_str(), data)?,
             Err(error) => return Err(error),
         }

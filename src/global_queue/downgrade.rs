@@ -13,7 +13,7 @@ use crate::znode::path::split;
 use crate::znode::sequence::Sequence;
 use crate::znode::verdict::{Rule, TieOrder, Verdict, verdict_by};
 
-/// From here to the end of the range a place cannot be kept: a writer behind us could be past the
+/// From here to the end of the range no place can be kept: a writer behind us could be past the
 /// end, where only the order of creation tells, and our reader's node is younger than it.
 const LAST_PLACE: Sequence = Sequence(2_000_000_000);
 
@@ -73,7 +73,7 @@ impl GlobalQueue {
             .expect("one for each name")
         {
             Ok(_) => {}
-            // In other words, then.
+            // Asks again in the words that the backend now uses.
             Err(CallError::Refused(Refusal::Unknown)) => return Ok(None),
             Err(CallError::Unknown) => {
                 orphan();
@@ -99,7 +99,7 @@ impl GlobalQueue {
         Ok(tenure?.map(Won::without_news))
     }
 
-    /// Sees that the writer still holds, and that the reader stands.
+    /// Sees that the writer still holds, and that the reader's node is there.
     fn see_both(&self, path: &str, writer: &Tenure, children: Option<Vec<String>>) -> Step<()> {
         let (_, written) = split(writer.node());
         let grammar = self.folder.grammar();

@@ -1,4 +1,5 @@
-//! A folder of nodes, as the recipes see it: a small client that knows paths and names, and no rule.
+//! A folder of nodes, as the recipes see it: a small client that knows paths and names, and no
+//! rule.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ pub(crate) struct Folder {
     session: Arc<Session>,
     path: LockPath,
     grammar: Grammar,
-    /// Our nodes may be kept with nobody inside.
+    /// The names of our nodes say that they may be kept with nobody inside.
     may_linger: bool,
 }
 
@@ -54,7 +55,7 @@ impl Folder {
         self.path.child(name)
     }
 
-    /// Takes steps until one comes to something, over broken connections and lost sessions.
+    /// Repeats a step until it has a result, over broken connections and lost sessions.
     pub(crate) fn persist<T>(
         &self,
         waiter: &Waiter<'_>,
@@ -63,7 +64,7 @@ impl Folder {
         waiter.persist(self.path.as_str(), step)
     }
 
-    /// One look by the `zookeeper` crate, for people and tools.
+    /// One look through the `zookeeper` crate, for people and tools.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Contact<'_>) -> Step<T>) -> Result<T> {
         let looked = self
             .session
@@ -126,8 +127,9 @@ impl Folder {
     }
 }
 
-/// Creates a persistent node, and before it what is missing above it. It may exist already. From
-/// below, so that folders which exist are never written to: their parents' ACLs may forbid it.
+/// Creates a persistent node, and first the folders that are missing above it. It may exist
+/// already. It begins with the node itself, so that folders which exist are never written to: their
+/// parents' ACLs may forbid it.
 pub(crate) fn make_node(contact: &Contact<'_>, path: &str, data: &Arc<[u8]>) -> Step<()> {
     make_missing(contact, path, data, false)
 }
@@ -160,7 +162,7 @@ fn make_missing(contact: &Contact<'_>, path: &str, data: &Arc<[u8]>, marked: boo
     Ok(())
 }
 
-/// Without its mark a folder is one that stays.
+/// A folder without its mark is never removed.
 fn mark(contact: &Contact<'_>, path: &str) -> Step<()> {
     match contact.set(path, &Arc::from([]), Some(0)) {
         Ok(_) | Err(CallError::Refused(_)) => Ok(()),

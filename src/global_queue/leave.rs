@@ -72,8 +72,8 @@ pub(super) fn send_off(folder: &Arc<Folder>, tenure: &Arc<Tenure>, news: News) -
     }
 }
 
-/// Ends a tenure: deletes our nodes. An error says that it was lost before, or that a delete is not
-/// confirmed and goes on in the background.
+/// Ends a tenure: deletes our nodes. An error says that the tenure was lost before, or that a delete
+/// is not confirmed yet and goes on in the background.
 pub(super) fn leave(folder: &Arc<Folder>, tenure: &Arc<Tenure>, news: News) -> Result<()> {
     send_off(folder, tenure, news).confirm()
 }
@@ -168,8 +168,7 @@ pub(super) fn abandon_single_node(tenure: &Tenure, news: News) {
     watches.forget();
 }
 
-/// Takes a step on a contact of the session that the tenure is of: of two calls, none can go to
-/// another session.
+/// Takes a step on a contact of the tenure's own session: none of its calls can go to another.
 fn on_its_session<T>(tenure: &Tenure, step: impl FnOnce(&Contact<'_>) -> Step<T>) -> Step<T> {
     let contact = tenure.session().contact()?;
     tenure.stands_on(&contact)?;
@@ -201,7 +200,8 @@ fn judge(folder: &Folder, tenure: &Tenure, node: &str, deleted: Step<()>) -> Res
     }
 }
 
-/// Ends a tenure by a node whose name others use, too: where ours was lost, another's may stand.
+/// Ends a tenure by a node whose name others use, too: if ours was lost, another's may be there
+/// now.
 pub(super) fn leave_single_node(folder: &Folder, tenure: &Tenure) -> Result<()> {
     let watches = tenure.end();
     let deleted = on_its_session(tenure, |contact| delete_if_ours(tenure, &watches, contact));

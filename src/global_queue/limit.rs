@@ -1,4 +1,4 @@
-//! How many permits there are: as the program says, or as a node says.
+//! How many permits there are: a number of the program, or the number in a node.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::znode::path::LockPath;
 
 /// How many permits may be held at once.
 ///
-/// Whatever says it is a node, and whoever counts permits keeps a watch on it: a maximum that was
-/// agreed on once can be another one by the next time.
+/// Either way a node holds it, and whoever counts permits keeps a watch on that node: a maximum
+/// that was agreed on once can be another one the next time.
 pub(crate) struct Limit {
     kind: Kind,
     /// What the node said, and the watch that tells when it says something else.
@@ -22,15 +22,15 @@ pub(crate) struct Limit {
 }
 
 enum Kind {
-    /// As the program says, if all who share the semaphore say the same.
+    /// The program's own, if all programs that share the semaphore have the same.
     Fixed {
         /// What the program said last, and what it said before. Both count while its change is on
         /// its way to `home`, and when two of its threads change it at once.
         ours: Mutex<(u32, Option<u32>)>,
         /// The node whose data says the maximum, in decimal digits, as kazoo's does.
         home: LockPath,
-        /// Whether ours may take the place of another that nobody goes by any more. Not where
-        /// others look at `home` once and never again.
+        /// Whether ours may replace another one that nobody goes by any more. Not where others look
+        /// at `home` only once.
         adopts: bool,
     },
     /// As a node says.
@@ -91,15 +91,15 @@ impl Limit {
         self.read(contact, None)
     }
 
-    /// The folder of the permits was made anew: others may have agreed on something else, and the
+    /// The folder of the permits was made again: others may have agreed on something else, and the
     /// watch may not have told yet.
     pub(super) fn forget(&self) {
         let before = self.known.lock().take();
         drop(before);
     }
 
-    /// The maximum of ours in the place of the other one, which nobody goes by any more. Only by
-    /// the right of the lock in front; to be looked at again after it.
+    /// Writes our maximum in the place of the other one, which nobody goes by any more. Only by the
+    /// right of the lock in front; the caller must look again afterwards.
     pub(super) fn adopt(&self, contact: &Contact<'_>, version: i32) -> Step<()> {
         let Kind::Fixed { ours, home, .. } = &self.kind else {
             return Ok(());

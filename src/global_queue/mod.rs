@@ -7,12 +7,12 @@
 //!             +--- woken (its node changed, the connection changed)
 //! ```
 //!
-//! A [`Folder`] is a small client for one folder's nodes; on it stand four protocols: the
+//! A [`Folder`] is a small client for one folder's nodes. Four protocols are built on it: the
 //! [queue](queue), the [permits](permits), the [rendezvous](rendezvous) and the [single
-//! node](single_node). Each takes steps on a contact, one connection of one session. What can fail
-//! on the way is handled in one place, [`Waiter::persist`](crate::session::Waiter::persist): a call
-//! that was not answered leads back to the top once a new connection stands, where what is known is
-//! looked at anew. Nothing is ever concluded from what was seen on an earlier connection.
+//! node](single_node). Each takes steps on a contact, which is one connection of one session.
+//! Failures are handled in one place, [`Waiter::persist`](crate::session::Waiter::persist): after a
+//! call that was not answered, the step begins again at the top, on the next connection. Nothing is
+//! ever concluded from what was seen on an earlier connection.
 
 pub(crate) mod count;
 mod downgrade;
@@ -63,8 +63,8 @@ pub(crate) trait Contest: Send + Sync {
     fn abandon(&self, tenure: &Arc<Tenure>, news: News);
     /// The nodes that stand, in order, with their data.
     fn participants(&self) -> Result<Vec<Queued>>;
-    /// Asks for the lock back. Returns whether the node still stands.
+    /// Asks for the lock back. Returns whether the node was still there.
     fn revoke(&self, path: &str) -> Result<bool>;
-    /// Deletes a contender's node. Returns whether it still stood.
+    /// Deletes a contender's node. Returns whether it was still there.
     fn break_lock(&self, path: &str) -> Result<bool>;
 }

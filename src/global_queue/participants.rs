@@ -1,4 +1,4 @@
-//! Who stands in the queue, for people and tools; and what one participant can do to another.
+//! The contenders of a queue, for people and tools; and what one participant can do to another.
 
 use crate::session::observe::say;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Queued {
     pub(crate) class: Class,
     /// Nobody ahead of it keeps it waiting.
     pub(crate) holds: bool,
-    /// It stands by our session.
+    /// It belongs to our session.
     pub(crate) ours: bool,
     pub(crate) stat: NodeStat,
 }
@@ -48,7 +48,7 @@ pub(super) fn of(folder: &Folder) -> Result<Vec<Queued>> {
     })
 }
 
-/// The one node, if it stands.
+/// The one node, if it is there.
 pub(super) fn of_single(node: &Folder) -> Result<Vec<Queued>> {
     node.look(|contact| {
         let path = node.path().as_str().to_owned();
@@ -70,9 +70,9 @@ fn read(contact: &Contact<'_>, path: String, class: Class, holds: bool) -> Step<
     }))
 }
 
-/// Asks for the lock back. Returns whether the node still stands.
+/// Asks for the lock back. Returns whether the node was still there.
 ///
-/// Curator's holders take the message only if nothing else stands in their node. One of ours goes on
+/// Curator's holders take the message only if nothing else is in their node. One of ours goes on
 /// saying who it is.
 pub(super) fn revoke(folder: &Folder, path: &str) -> Result<bool> {
     check_is_in(folder, path)?;
@@ -117,7 +117,7 @@ fn before_asked(data: &[u8]) -> &[u8] {
     }
 }
 
-/// Deletes a contender's node. Returns whether it still stood.
+/// Deletes a contender's node. Returns whether it was still there.
 pub(super) fn break_lock(folder: &Folder, path: &str) -> Result<bool> {
     check_is_in(folder, path)?;
     delete(folder, path)
@@ -134,8 +134,8 @@ fn delete(folder: &Folder, path: &str) -> Result<bool> {
     folder.look(|contact| done(contact.delete(path, None)))
 }
 
-/// Whether it was done. Refused, there is another node of the same name by now, or none, or the
-/// request of somebody else.
+/// Whether it was done. A refusal means that by now there is another node of the same name, or
+/// none, or somebody else's request in it.
 fn done(step: Step<()>) -> Step<bool> {
     match step {
         Ok(()) => Ok(true),

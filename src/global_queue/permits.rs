@@ -1,8 +1,8 @@
-//! Permits: so many contenders as the limit allows hold at once, in no order.
+//! Permits: as many contenders as the limit allows hold at once, in no order.
 //!
-//! Who waits for a permit must be alone in that: a lock in front of the permits lets one at a time
-//! create its nodes and count. So whoever counts may have more nodes in the folder than fit, and
-//! nobody else is misled by that.
+//! Only one contender at a time may wait for a permit: a lock in front of the permits lets one
+//! create its nodes and count. So it may have more nodes in the folder than fit, and misleads
+//! nobody.
 
 use std::sync::Arc;
 
@@ -40,7 +40,7 @@ struct Attempt<'a> {
 /// What a count of the permits came to.
 enum Counted {
     Fit(Arc<Tenure>),
-    /// There are so many more than may be.
+    /// By so many the limit is exceeded.
     TooMany {
         over: u32,
         /// What tells of another limit.
@@ -81,8 +81,8 @@ impl PermitFolder {
         }
     }
 
-    /// Waits until as many permits as claimed are ours. Only for one at a time, by the right of
-    /// `in_front`; fails when that is lost.
+    /// Waits until as many permits as claimed are ours. One caller at a time, by the right of
+    /// `in_front`; fails when that right is lost.
     pub(crate) fn acquire(
         &self,
         waiter: &Waiter<'_>,
@@ -139,7 +139,7 @@ impl PermitFolder {
         })
     }
 
-    /// The limit that stands now.
+    /// The limit at this moment.
     pub(crate) fn limit_now(&self) -> Result<u32> {
         self.folder.look(|contact| match self.limit.ask(contact)? {
             Said::Agreed(max) => Ok(max),
@@ -152,8 +152,7 @@ impl PermitFolder {
         self.limit.change(self.session(), max)
     }
 
-    /// The maximum to go by when so many permits are taken: ours in the place of another's that
-    /// nobody goes by.
+    /// The maximum to go by when so many permits are taken: ours, if nobody goes by the other one.
     fn max_of(&self, said: Said, taken: u32) -> Step<u32> {
         match (said, self.limit.ours()) {
             (Said::Agreed(max), _) => Ok(max),

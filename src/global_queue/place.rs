@@ -1,4 +1,4 @@
-//! What an acquire asks for, where it stands, and what it wins.
+//! An acquire: what it asks for, how far it has come, and what it wins.
 
 use crate::session::observe::say;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Claim<'a> {
     pub(crate) wants_news: bool,
     /// Who wants to know how many are ahead.
     pub(crate) reporter: Option<&'a Reporter>,
-    /// Is told the name of our node once it stands in the queue.
+    /// Is told the name of our node once it is in the queue.
     pub(crate) entered: &'a dyn Fn(&str),
     /// Is called whenever others are seen to be ahead.
     pub(crate) behind: &'a dyn Fn(),
@@ -50,9 +50,9 @@ impl Claim<'_> {
     }
 }
 
-/// Where an acquire stands in the global queue. It outlives the thread that took it: when that
+/// How far an acquire has come in the global queue. It outlives the thread that began it: when that
 /// thread gives up, the next local one goes on from here. Dropping it leaves the queue: our nodes
-/// go, now or as soon as ZooKeeper can be reached.
+/// are removed, now or as soon as ZooKeeper can be reached.
 pub(crate) struct Place {
     folder: Arc<Folder>,
     standing: Standing,
@@ -206,8 +206,8 @@ impl Place {
         );
     }
 
-    /// Makes sure that as many nodes of ours as were asked for stand in the folder, and lists it;
-    /// in one write, as far as that is possible. The list leaves `watch`, if there is one.
+    /// Makes sure that as many nodes of ours as were asked for are in the folder, and lists it; in
+    /// one write, as far as that is possible. The list leaves `watch`, if there is one.
     pub(super) fn enter_and_list(
         &mut self,
         contact: &Contact<'_>,
@@ -250,20 +250,20 @@ impl Place {
                 }
                 Err(CallError::Refused(Refusal::NoNode)) => {
                     // Nodes that were in it went before the folder could; but somebody may have
-                    // made it again between two of our creates, so one of them may stand.
+                    // made it again between two of our creates, so one of ours may be in it.
                     self.withdraw();
                     made_folder = true;
                     self.folder.make(contact)?;
                 }
-                // In other words, then.
+                // Asks again in the words that the backend now uses.
                 Err(CallError::Refused(Refusal::Unknown)) => {}
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// Some servers count on where ZooKeeper's numbers end. What has such a number cannot be put in
-    /// order with the others: it would be taken for gone, and made again, for ever.
+    /// Some servers go on counting where ZooKeeper's numbers end. A node with such a number cannot
+    /// be put in order with the others: it would be taken for gone, and made again, for ever.
     fn refuse_unreadable(&mut self) -> Step<()> {
         let grammar = self.folder.grammar();
         let paths = self.nodes().iter().map(|node| &node.path);

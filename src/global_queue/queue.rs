@@ -1,4 +1,5 @@
-//! The queue: our node stands in the folder, a list says where, and whoever is ahead is waited for.
+//! The queue: we put a node in the folder, list the folder to see our place, and wait for whoever
+//! is ahead.
 
 use crate::session::observe::say;
 use std::sync::Arc;
@@ -59,9 +60,9 @@ pub(crate) struct GlobalQueue {
     second_lately: AtomicBool,
 }
 
-/// One acquire on its way through the queue, and the watches that it has left. These outlive the
-/// step that left them: a watch is dropped only when the next one is there, so that it is not taken
-/// off the server in between.
+/// One acquire on its way through the queue, and the watches that it has left. A watch outlives the
+/// step that left it: it is dropped only when the next one is there, so that it is not taken off
+/// the server in between.
 pub(super) struct Attempt<'a> {
     pub(super) queue: &'a GlobalQueue,
     pub(super) place: &'a mut Place,
@@ -102,8 +103,7 @@ impl GlobalQueue {
         }
     }
 
-    /// Whether nobody stands behind this node of ours, who waits for it. The node itself may be
-    /// waiting.
+    /// Whether nobody waits behind this node of ours. The node itself may be waiting.
     pub(crate) fn nobody_waits_for(&self, own: &str, waiter: &Waiter<'_>) -> Step<bool> {
         let contact = waiter.contact_now()?;
         let children = self.folder.list(&contact)?.unwrap_or_default();
@@ -131,7 +131,7 @@ impl GlobalQueue {
         }
     }
 
-    /// What stands in the way of a newcomer.
+    /// What a newcomer would have to wait for.
     fn obstacle(&self, children: &[String]) -> Obstacle {
         let grammar = self.folder.grammar();
         let contenders = children.iter().filter_map(|name| grammar.parse(name));
@@ -143,8 +143,8 @@ impl GlobalQueue {
         }
     }
 
-    /// Takes a lock that is perhaps only kept, by queueing: that is how its keeper learns that
-    /// somebody wants it. What nobody gave up within [`FOR_AN_IDLE_LOCK`] is in use.
+    /// Takes a lock that may be idle, by queueing: that is how its holder learns that somebody
+    /// wants it. A lock that is not given up within [`FOR_AN_IDLE_LOCK`] is in use.
     fn take_if_given_up(&self, claim: &Claim<'_>) -> Result<Option<Won>> {
         let mut place = self.begin();
         let patience = Patience::during(FOR_AN_IDLE_LOCK);
@@ -158,8 +158,8 @@ impl GlobalQueue {
     }
 }
 
-/// How long a try waits for a lock that may be kept with nobody inside. An idle lock is given up
-/// upon the event of one watch, with one delete: milliseconds, also on a busy machine.
+/// How long a try waits for a lock that may be idle. An idle lock is given up after one watch
+/// event, by one delete: milliseconds, even on a busy machine.
 const FOR_AN_IDLE_LOCK: Duration = Duration::from_millis(200);
 
 /// What a try finds in its way.

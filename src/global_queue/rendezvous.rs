@@ -1,10 +1,10 @@
-//! Where so many members meet: all go in together, and out together.
+//! Where N members meet: all go in together, and out together.
 //!
-//! Each member has a node in the folder; beside them stands `ready`, made by whoever finds that
-//! all are there. A member goes on when `ready` is *younger than its own node*: then it was counted
-//! among those who were there. A count alone would not do, as the fast ones may have left before
-//! the slow ones look; and an older `ready` is that of members who have not all left yet, or of
-//! members who all died, and is then removed by the first of those who wait.
+//! Each member has a node in the folder. Whoever finds that all are there makes one node more,
+//! `ready`. A member goes on when `ready` is *younger than its own node*: then it was counted among
+//! those who were there. A count alone would not do: the fast members may have left before the slow
+//! ones look. An older `ready` belongs to members who have not all left yet, or who all died; in
+//! the latter case the first of those who wait removes it.
 
 use std::sync::Arc;
 
@@ -38,15 +38,15 @@ pub(crate) struct Member {
     ready: Option<i64>,
 }
 
-/// One with whom we go out. Other libraries use a name again in the next round, so it is the node
-/// that counts.
+/// A member with whom we go out. Other libraries use a name again in the next round, so the node
+/// counts, and not its name.
 struct Companion {
     name: String,
     czxid: i64,
 }
 
-/// How often one try looks again when something changes under its eyes: a stale `ready` goes, one of
-/// ours is made, and is seen.
+/// How often one try looks again when something changes under its eyes: a stale `ready` goes, one
+/// of ours is made, and is seen.
 const TRIES: usize = 5;
 
 /// What one look has shown.
@@ -106,7 +106,7 @@ impl Rendezvous {
         self.folder.persist(waiter, |contact| attempt.step(contact))
     }
 
-    /// As [`Rendezvous::meet`], for who has no time: goes in if all the others are there.
+    /// As [`Rendezvous::meet`], without waiting: goes in if all the others are there.
     pub(crate) fn try_meet(
         &self,
         waiter: &Waiter<'_>,
@@ -139,8 +139,8 @@ impl Rendezvous {
 
     /// Leaves, and waits until all have left with whom we entered.
     ///
-    /// The first by name stays until the others have gone, and then removes `ready`: so `ready`
-    /// stands for as long as one of them may still have to see it. All others go at once. (Whoever
+    /// The first by name stays until the others have gone, and then removes `ready`: so `ready` is
+    /// there for as long as one of them may still have to see it. All others go at once. (Whoever
     /// sees the first one sees it as the first: it stays for as long as any other does.)
     pub(crate) fn part(&self, member: &Member, waiter: &Waiter<'_>) -> Result<()> {
         let tenure = &member.tenure;
@@ -169,7 +169,7 @@ impl Rendezvous {
             self.see_off(companion, stays.then_some(&**tenure), waiter)?;
         }
         let gone = gone.unwrap_or_else(|| self.go_out(tenure));
-        // Not before: who waits for the next round would find no `ready`, and count us. On the same
+        // Not before: a member that waits for the next round would find no `ready`, and count us. On the same
         // connection the deletes are done in the order in which they are sent.
         self.clear_ready(member, waiter)?;
         if !waiter.bound().is_none() {
@@ -251,7 +251,8 @@ impl Rendezvous {
         Ok(with)
     }
 
-    /// Waits until a companion's node is gone. If our own stands meanwhile, it must stay ours.
+    /// Waits until a companion's node is gone. If our own is still there meanwhile, it must stay
+    /// ours.
     fn see_off(
         &self,
         companion: &Companion,
@@ -319,7 +320,7 @@ impl Rendezvous {
     ) -> Step<bool> {
         for name in met {
             let stat = self.folder.stat(contact, name)?;
-            // Who is older than `ready` is inside still; who is older than we are does it.
+            // A member older than `ready` is still inside; one older than we are removes `ready`.
             if stat.is_some_and(|stat| stat.czxid < ready.czxid || stat.czxid < own) {
                 return Ok(false);
             }

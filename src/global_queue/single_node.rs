@@ -1,5 +1,5 @@
-//! The one plain node that all want: whoever creates it holds. No queue, so no order; and no GUID
-//! in its name, so what tells ours from others' is a GUID in its data.
+//! The one plain node that everybody tries to create: whoever creates it holds. There is no queue,
+//! so there is no order; and no GUID in its name, so a GUID in its data tells ours from others'.
 
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ impl SingleNode {
         }
     }
 
-    /// Sees our node stand, and takes its transaction for the token.
+    /// Sees that our node is there, and takes its transaction for the token.
     fn confirm(
         &self,
         contact: &Contact<'_>,
@@ -140,7 +140,7 @@ impl SingleNode {
         Ok(Some(Won::without_news(tenure)))
     }
 
-    /// Waits once for the node that stands in the way.
+    /// Waits once for the node to go.
     fn wait(&self, contact: &Contact<'_>, watching: &mut Option<Watch>) -> Step<()> {
         let wake = Wake::Signal(Arc::clone(contact.signal()));
         let watch = Watch::new(contact, self.path(), WatchKind::Data, Some(wake));
@@ -191,7 +191,7 @@ impl Contest for SingleNode {
         taken.map_err(|error| self.node.failure(error))
     }
 
-    /// Others who wait leave no node.
+    /// Waiters leave no node.
     fn look_for_others(&self, tenure: &Tenure, _: &Contact<'_>) -> Step<News> {
         Err(CallError::Left(Error::refused(tenure.node())))
     }
@@ -218,7 +218,7 @@ impl Contest for SingleNode {
     }
 }
 
-/// What nobody else's node holds.
+/// The GUID that nobody else's node holds.
 fn with_id(data: &[u8]) -> Arc<[u8]> {
     let id = format!("{ID}{}", uuid::Uuid::new_v4().simple());
     [data, id.as_bytes()].concat().into()

@@ -25,9 +25,9 @@ impl Attempt<'_> {
             // It went since the list.
             return Ok(None);
         }
-        // Whoever may take over sends nothing before it holds. Those further back, and those who
-        // list again first, make one write if they must when it is their turn: thousands who wait
-        // are not to write all the time.
+        // A waiter that may take over sends nothing before it holds. Those further back, and those
+        // who list again first, make one write if they must when it is their turn: thousands who
+        // wait are not to write all the time.
         let _seeking = is_only_one.then(|| contact.seek_proof(&self.place.nodes()[0].path));
         contact.sleep_until_any(&[ahead])?;
         if is_only_one {
@@ -39,14 +39,14 @@ impl Attempt<'_> {
 
     /// Takes over from the node ahead without another list, if that is proven.
     ///
-    /// The proof. When we listed, on this connection, our node stood and exactly one contender
+    /// The proof. When we listed, on this connection, our node was there and exactly one contender
     /// kept us waiting. That list left a watch on the folder, which fires at the first child that
     /// comes or goes. The server sends events in the order of its changes, and for a deletion
     /// first to the watch on the node, then to the one on its folder. So if the deletion of the
     /// node ahead is the first that we hear, no child of the folder had come or gone before it,
-    /// ours included: at that moment nobody kept us waiting. And who comes later gets a larger
-    /// number; the one exception, a writer that becomes a reader in its old place, makes its
-    /// reader's node before the writer's goes.
+    /// ours included: at that moment nobody kept us waiting. Later contenders get larger numbers;
+    /// the one exception, a writer that becomes a reader in its old place, makes its reader's node
+    /// before the writer's goes.
     ///
     /// The silence of the folder's watch proves something only if the watch is there: not if a
     /// removal was on its way when we left ours, on behalf of a waiter that had given up, which

@@ -34,7 +34,7 @@ pub(super) struct Dialled<'a> {
 }
 
 impl<'a> Dialled<'a> {
-    /// Connects. This and each step after it takes `limit` at the most.
+    /// Connects. This and each step after it takes at most `limit`.
     pub(super) fn connect(wire: &'a Wire, target: &Target, limit: Duration) -> io::Result<Self> {
         Self::reach(wire, target, limit)?.secured(target)
     }
@@ -120,7 +120,7 @@ impl<'a> Dialled<'a> {
         Stream::new(self.socket, self.channel)
     }
 
-    /// From now on, each step takes `limit` at the most.
+    /// From now on, each step takes at most `limit`.
     pub(super) fn allow(&mut self, limit: Duration) {
         self.deadline = self.wire.config.clock.now().plus(limit);
     }
@@ -170,8 +170,7 @@ impl<'a> Dialled<'a> {
         }
     }
 
-    /// Closes the session that this connection stands for, so that its nodes go now and not after
-    /// its timeout.
+    /// Closes the session of this connection, so that its nodes go now and not after its timeout.
     pub(super) fn close_session(&mut self) -> io::Result<()> {
         self.send(&frame::request(1, frame::OP_CLOSE))?;
         self.read_frame(frame::REPLY_HEADER_BYTES, frame::reply_error)

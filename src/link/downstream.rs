@@ -412,7 +412,7 @@ impl Down<'_> {
     }
 
     /// Brings replies to the crate until the connection ends. The next dial follows at once, unless
-    /// connections break again and again as soon as they stand.
+    /// connections break again and again as soon as they are made.
     fn serve(&mut self, target: &Target, server: &Server) {
         let begun = Instant::now();
         let why = replies::relay(self.wire, server);

@@ -1,7 +1,8 @@
 //! The end of a client: its session is closed, so that its nodes go now and not after its timeout.
 //!
-//! On the connection that stands, behind all that is in flight; and if there is none, or its server
-//! does not answer, at any other server that takes the session up for this one purpose.
+//! The good-bye goes on the present connection, behind all that is in flight. If there is none, or
+//! its server does not answer, it goes to any other server that resumes the session for this one
+//! purpose.
 
 use std::time::{Duration, Instant};
 

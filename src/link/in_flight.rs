@@ -9,7 +9,7 @@ use super::codec::{self, Expected, Reply, ServerError, Shape};
 use super::frame::{self, ReplyHeader, RequestHeader};
 use super::voice::{Heard, Said, Slot};
 
-/// Of so many kinds and lengths of requests it is remembered how many breaks they met.
+/// For so many kinds and lengths of requests we remember how many breaks they met.
 const MOST_SUSPICIONS: usize = 256;
 
 /// All of one link, over all connections. Servers answer in the order in which they are asked.
@@ -17,8 +17,8 @@ const MOST_SUSPICIONS: usize = 256;
 pub(super) struct InFlight {
     queue: VecDeque<Entry>,
     last_xid: i32,
-    /// The replies so far to the requests of ours of which the last has none yet. They stand at
-    /// the front, side by side, as they were said under one lock.
+    /// The replies so far to the group of our requests whose last one has none yet. The group is at
+    /// the front, side by side, as it was added under one lock.
     heard: Vec<Heard>,
     suspicions: Suspicions,
 }
@@ -44,7 +44,7 @@ enum Entry {
         /// With the last of those that were said together: who is told.
         slot: Option<Arc<dyn Slot>>,
     },
-    /// The link's own, to prove that the session stands.
+    /// The link's own, to prove that the session is alive.
     Probe {
         xid: i32,
         expected: Expected,
@@ -76,7 +76,7 @@ pub(super) enum Answered {
 /// What a probe came to.
 pub(super) enum Probed {
     Done(Sent),
-    /// The node of ours with this number, which it asked for, does not stand.
+    /// The node of ours with this number, which the probe checked, is gone.
     NodeGone(u64),
     /// This server does not do what was asked.
     Refused,
@@ -290,9 +290,9 @@ impl Entry {
 /// Requests that a server may choke on: how often it hung up while one of this kind and length was
 /// in flight, without having answered one in between.
 ///
-/// A request that is too long for a server (its `jute.maxbuffer`), or of a kind that it does not
-/// know, is answered by the end of the connection, and so is whatever happens to be in flight with
-/// it. The innocent are answered on one of the next connections; the poison never is.
+/// A server answers a request that is too long for it (its `jute.maxbuffer`), or of a kind that it
+/// does not know, by closing the connection, which also ends whatever is in flight beside it. Those
+/// others are answered on one of the next connections; the culprit never is.
 #[derive(Default)]
 struct Suspicions(HashMap<Shape, u32>);
 

@@ -16,37 +16,38 @@
 //!
 //! - **To the ensemble** it dials all addresses with time limits and back-off, shakes hands with
 //!   the true timeout, resumes the session elsewhere when a connection breaks, presents the
-//!   credentials before anything else, [probes](probing), and takes a request that was not
-//!   answered for a sixth of the timeout for a broken connection, and so a third in which a
-//!   server takes nothing of what is sent.
+//!   credentials before anything else, and [probes](probing). It gives a connection up when a
+//!   request was not answered for a sixth of the timeout, or when the server took nothing of what
+//!   was to be sent for a third of it.
 //! - **To the crate** it is a server that never goes away. When the connection to the ensemble
-//!   breaks, the link answers what was in flight with `ConnectionLoss`, and so what comes until
-//!   the session lets traffic through again ([`Link::open`]). The crate never reconnects, so none
-//!   of what it does wrong when it reconnects can happen, and the loopback port is closed as soon
-//!   as the crate has come in. It gets no reply that it could not digest.
+//!   breaks, the link answers `ConnectionLoss` to what was in flight, and to what comes until the
+//!   session lets traffic through again ([`Link::open`]). The crate never reconnects, so none of
+//!   its faults at a reconnect can happen, and the loopback port is closed as soon as the crate has
+//!   come in. It gets no reply that it could not digest.
 //! - **To the session** it reports connections, breaks and ends, and keeps the
 //!   [lease](Epoch::lease).
 //! - **A voice of its own** ([`voice`]): [`Link::submit`] says requests that the crate has no
-//!   words for, on exactly the connection that they are about. All requests stand in one queue,
-//!   in the order of their numbers, which is that of their bytes. An answer to one of ours can
+//!   words for, on exactly the connection that they are about. All requests are in one queue, in
+//!   the order of their numbers, which is that of their bytes. An answer to one of ours can
 //!   overtake a watch event that the server sent before it, as events go by the crate's thread.
 //!
 //! # Threads
 //!
 //! Two, and whoever calls. `zklock-up` reads the crate's requests, and looks at the clock for the
-//! session above. `zklock-down` dials, reads replies and events, pings, cuts silent connections, and at the end says good-bye. Bytes for the
-//! server are queued under the lock of the [state](wire::State), and sent without waiting by
-//! whoever gets the right to send, for all; what the socket does not take then, `zklock-down`
-//! sends. So no caller, and neither thread, ever waits for a server's window. A slot is told by
-//! `zklock-down`, or by `zklock-up` when the crate has said good-bye. A crate that was not let in
-//! in time keeps `zklock-up` until it has come and gone.
+//! session above. `zklock-down` dials, reads replies and events, pings, cuts silent connections,
+//! and at the end says good-bye. Bytes for the server are queued under the lock of the
+//! [state](wire::State), and sent without waiting by whoever gets the right to send, for all; what
+//! the socket does not take then, `zklock-down` sends. So no caller, and neither thread, ever waits
+//! for a server's window. A slot is told by `zklock-down`, or by `zklock-up` when the crate has
+//! said good-bye. A crate that was not let in in time keeps `zklock-up` until it has come and gone.
 //!
 //! # Locks
 //!
 //! In this order: the right to write to a server, then the state of the wire. Only the second is
 //! ever waited for, and only a flush takes the first: it looks again after letting go of it. Under
-//! the second, bytes may be sealed, for which TLS has a lock of its own. No event and no answer is told under either, nothing is logged, and nothing
-//! that blocks is called, but for the writes to the crate: it always reads.
+//! the second, bytes may be sealed, for which TLS has a lock of its own. No event and no answer is
+//! told under either, nothing is logged, and nothing that blocks is called, but for the writes to
+//! the crate: it always reads.
 //!
 //! What is in flight is added to under the state's lock by whoever asks, and taken off under it by
 //! `zklock-down`; by `zklock-up` only at the crate's good-bye. Connections begin and end on
@@ -165,7 +166,7 @@ pub(crate) trait LinkObserver: Send + Sync {
 /// What happens to the connection.
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
-    /// A connection stands and the credentials were presented; traffic waits for [`Link::open`].
+    /// There is a connection, and the credentials were presented; traffic waits for [`Link::open`].
     Connected {
         epoch: Arc<Epoch>,
         resumed: bool,
@@ -227,7 +228,7 @@ impl Link {
         Ok((Self { wire }, gate))
     }
 
-    /// Lets traffic through on exactly this connection, if it still stands.
+    /// Lets traffic through on exactly this connection, if it is still there.
     pub(crate) fn open(&self, connection: u64) {
         let mut state = self.wire.state.lock();
         let stands = state.server.as_ref();
@@ -241,7 +242,7 @@ impl Link {
         self.wire.up.rouse();
     }
 
-    /// Lets traffic through on the connection of `epoch` that stands.
+    /// Lets traffic through on the present connection of `epoch`.
     #[cfg(all(test, not(shuttle)))]
     pub(crate) fn open_newest(&self, epoch: &Epoch) {
         let stands = self.wire.state.lock().server.clone();
@@ -250,7 +251,7 @@ impl Link {
         }
     }
 
-    /// Ends exactly this connection, if it stands. The session is resumed on another.
+    /// Ends exactly this connection, if it is still there. The session is resumed on another.
     pub(crate) fn cut(&self, connection: u64) {
         let state = self.wire.state.lock();
         let stands = state.server.as_ref();

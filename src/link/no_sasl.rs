@@ -1,4 +1,4 @@
-//! What stands in for SASL where it is not compiled in: nothing that could ever exist.
+//! Replaces SASL where it is not compiled in, by a type that has no values.
 
 use std::io;
 

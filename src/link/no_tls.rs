@@ -1,4 +1,4 @@
-//! What stands in for TLS where it is not compiled in: nothing that could ever exist.
+//! Replaces TLS where it is not compiled in, by types that have no values.
 
 use std::io;
 use std::net::TcpStream;

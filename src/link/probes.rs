@@ -1,8 +1,8 @@
-//! Probes: what the link asks by itself, to prove that the session stands.
+//! Probes: requests of the link's own, to prove that the session is alive.
 //!
-//! One probe does for all that is held. While a node of ours stands it is a committed check of one
-//! such node, which changes and wakes nothing; else a `sync`, which writes nothing. A request of
-//! anybody's does for a probe if it is of the kind that is wanted, so a busy connection sends none.
+//! One probe serves everything that is held. While a node of ours stands, the probe is a committed
+//! check of one such node, which changes and wakes nothing; otherwise it is a `sync`, which writes
+//! nothing. Any request of the right kind counts as a probe, so a busy connection sends none.
 
 use std::time::Duration;
 

@@ -14,8 +14,8 @@ use super::voice::Said;
 use super::wire::{Server, State, Wire};
 
 /// Brings replies to the crate and to those who asked by themselves, watch events to the crate,
-/// sends probes, sends what its socket did not take at once, and watches for answers that do not come. Returns
-/// why the connection is of no use any more.
+/// sends probes, sends what its socket did not take at once, and watches for answers that do not
+/// come. Returns why the connection is of no use any more.
 pub(super) fn relay(wire: &Wire, server: &Server) -> String {
     let pace = Pace::of(server.epoch.lease().timeout());
     if let Err(error) = server.stream.limit(pace.tick, pace.stuck) {

@@ -29,8 +29,8 @@ impl Stream {
         })
     }
 
-    /// How long a wait lasts at the most where it cannot be told (other systems than Unix), and a
-    /// write that makes no progress.
+    /// The longest wait where nothing can end it (systems other than Unix), and the longest write
+    /// that makes no progress.
     pub(super) fn limit(&self, wait: Duration, write: Duration) -> io::Result<()> {
         self.socket.set_read_timeout(Some(wait))?;
         self.socket.set_write_timeout(Some(write))

@@ -1,4 +1,4 @@
-//! Whom to dial, and in which order.
+//! Which addresses to dial, and in which order.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::hosts::{HostPort, Resolving};
 
-/// How long a name is waited for whose addresses of the last time can be used instead: the session
-/// must not be lost to a resolver that hangs.
+/// How long to wait for a name whose last known addresses can be used instead: the session must not
+/// be lost to a resolver that hangs.
 const FRESHER: Duration = Duration::from_millis(200);
 /// How often a wait for the resolver looks whether the client was closed.
 const SLICE: Duration = Duration::from_millis(100);
@@ -212,7 +212,7 @@ mod tests {
         assert_eq!(shown(&round), ["10.0.0.1:1"]);
         assert_eq!(round.unknown.len(), 1);
         assert_eq!(round.unknown[0].0, "slow:2181");
-        // The question stands; its late answer is used in the next round.
+        // The question is left open; its late answer is used in the next round.
         let late = vec!["10.0.0.9:2181".parse().expect("good")];
         resolver.send(Ok(late)).expect("still waited for");
         let round = targets.round(SHORT, || false);

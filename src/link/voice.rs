@@ -1,13 +1,13 @@
 //! Requests of our own, on the same connection as the crate's.
 //!
-//! They stand in the same queue of what is in flight, so their replies come in the same order, and
-//! a break of the connection answers them like all others. What the crate has no words for becomes
-//! possible: several requests in one write, transactions, a bound on the wait. The caller hands
-//! over a [`Slot`] and waits on it by itself, with its own deadline, and may leave.
+//! They are in the same queue of what is in flight, so their replies come in the same order, and a
+//! break of the connection answers them like all others. They can do what the crate has no words
+//! for: several requests in one write, transactions, a bound on the wait. The caller hands over a
+//! [`Slot`], waits on it with its own deadline, and may leave.
 //!
-//! An answer here can overtake a watch event that the server sent before it: the event still goes
-//! by the crate and its own thread. So with each answer comes the number of events that the server
-//! had sent before it; whoever counts the events that the crate delivers knows their order.
+//! An answer here can overtake a watch event that the server sent before it, because the event goes
+//! through the crate and its thread. So each answer comes with the number of events that the server
+//! had sent before it. Whoever counts the events that the crate delivers knows their order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -49,11 +49,11 @@ pub(crate) struct Lost {
 /// Why nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotSent {
-    /// That connection does not stand, or is not open.
+    /// That connection is gone, or not open yet.
     NotOpen,
     /// A request is longer than any server takes.
     TooLarge { bytes: usize, most: usize },
-    /// The server takes bytes more slowly than they are said.
+    /// The server takes bytes more slowly than we send them.
     Backlogged { bytes: usize, most: usize },
 }
 

@@ -38,8 +38,8 @@ pub(super) struct Server {
     pub(super) epoch: Arc<Epoch>,
     /// Counts the connections of one link, from 1.
     pub(super) connection: u64,
-    /// The right to send on it, and what is being sent. Only [`Wire::flush`] takes it: who finds it
-    /// taken goes away and relies on its holder to send for both.
+    /// The right to send on it, and what is being sent. Only [`Wire::flush`] takes it: a thread
+    /// that finds it taken goes away and relies on its holder to send for both.
     writing: Mutex<Unsent>,
     /// The socket took less than there was: `zklock-down` sends the rest when it takes more.
     pub(super) full: AtomicBool,
@@ -91,7 +91,7 @@ impl Server {
     /// The socket takes no more now. Called with the right to send, like the two below.
     fn filled(&self) {
         if !self.full.load(Ordering::Acquire) {
-            // First, so that nobody takes the time of the last time for that of this.
+            // First, so that nobody mistakes the time of the last time for this one's.
             *self.stuck_since.lock() = Some(Instant::now());
             self.full.store(true, Ordering::Release);
             self.stream.rouse();
@@ -145,7 +145,7 @@ pub(super) struct State {
     pub(super) last_zxid: i64,
     /// Counts the events of watches that were passed to the crate, over all connections.
     pub(super) events: u64,
-    /// Of the connection that stands.
+    /// Of the present connection.
     pub(super) probing: Option<Probing>,
     pub(super) closing: bool,
     /// Until when a client that is being closed may try to close its session.
@@ -331,7 +331,7 @@ impl State {
         }
     }
 
-    /// A connection stands from now on, by a handshake that was sent at `sent_at`.
+    /// There is a new connection, by a handshake that was sent at `sent_at`.
     pub(super) fn connected(
         &mut self,
         server: &Arc<Server>,
@@ -343,7 +343,7 @@ impl State {
         self.probing = Some(Probing::new(cadence, opening, sent_at));
     }
 
-    /// Exactly this connection, if it stands and is open.
+    /// Exactly this connection, if it is there and open.
     pub(super) fn open_server(&self, connection: u64) -> Option<Arc<Server>> {
         let server = self.server.as_ref().filter(|_| self.open)?;
         (server.connection == connection).then(|| Arc::clone(server))

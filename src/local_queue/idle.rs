@@ -79,7 +79,7 @@ impl OnTimer for LocalQueue {
 
 impl LocalLock for LocalQueue {
     fn reconnected(&self) {
-        // Who came while there was no contact could not be seen, and the watch is gone.
+        // Whoever came while there was no contact was not seen, and the watch is gone.
         if !self.policy.linger.is_zero() {
             self.on_revoke();
         }

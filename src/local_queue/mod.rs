@@ -20,8 +20,8 @@
 //! one who serves it agree on who was first.
 //!
 //! `owner` and `depth` are written by whoever makes a thread the holder, before that thread can
-//! see it, and from then on by that thread alone; other threads read `owner` only to find that it
-//! is not they.
+//! see it, and from then on by that thread alone. Other threads read `owner` only to see that they
+//! are not the owner.
 
 mod idle;
 mod lead;
@@ -136,7 +136,7 @@ impl LocalQueue {
     }
 
     /// Re-entry: the owner is this thread, so nobody else writes `owner` or `depth` now. Refused
-    /// once the lock is lost: the inner section would run without it.
+    /// once the lock is lost: the inner section would run without the lock.
     #[inline]
     fn enter_again(&self, me: u64) -> Result<bool> {
         if self.owner.load(Ordering::Relaxed) != me {
@@ -151,7 +151,7 @@ impl LocalQueue {
         Ok(true)
     }
 
-    /// The fast path of a lingering lock: nobody is about, and the tenure is good.
+    /// The fast path of a lingering lock: no thread holds or leads, and the tenure is good.
     #[inline]
     fn take_idle(&self, me: u64) -> bool {
         if self.policy.linger.is_zero() {
@@ -248,7 +248,7 @@ impl LocalQueue {
         Lead::new(self, self.contest.begin())
     }
 
-    /// Stands in the global queue for all.
+    /// Queues in the global queue for all threads of this process.
     fn contend(
         &self,
         mut lead: Lead<'_, Self>,
@@ -382,17 +382,17 @@ impl LocalQueue {
         self.contest.path()
     }
 
-    /// Who stands in the global queue, in order.
+    /// The contenders in the global queue, in order.
     pub(crate) fn participants(&self) -> Result<Vec<Queued>> {
         self.contest.participants()
     }
 
-    /// Asks for the lock back. Returns whether the node still stands.
+    /// Asks for the lock back. Returns whether the node was still there.
     pub(crate) fn revoke(&self, path: &str) -> Result<bool> {
         self.contest.revoke(path)
     }
 
-    /// Deletes a contender's node. Returns whether it still stood.
+    /// Deletes a contender's node. Returns whether it was still there.
     pub(crate) fn break_lock(&self, path: &str) -> Result<bool> {
         self.contest.break_lock(path)
     }

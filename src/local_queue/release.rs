@@ -105,7 +105,7 @@ impl LocalQueue {
         }
         match stint.company() {
             Company::None => self.hand_over(local, stint),
-            // While the policy leaves turns anyway, whether somebody waits need not be known.
+            // As long as the policy allows more turns in any case, nobody need know who waits.
             Company::Unknown | Company::Some if self.policy.has_turns_left(&stint) => {
                 let mut stint = stint;
                 stint.handoffs += 1;

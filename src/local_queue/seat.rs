@@ -16,7 +16,7 @@ pub(super) struct Seat {
     pub(super) thread: u64,
     signal: Arc<Signal>,
     offer: Mutex<Offer>,
-    /// The bound of the thread's call; it knows who wants to hear of its position.
+    /// The bound of the thread's call, and with it the reporter of its positions.
     bound: Bound,
     /// See [`Seat::comes_first`].
     first: AtomicBool,
@@ -53,7 +53,7 @@ impl Seat {
         })
     }
 
-    /// This reader came before any writer that stands behind the node of the one who leads.
+    /// This reader came before any writer that is behind the leader's node.
     pub(super) fn comes_first(&self) {
         self.first.store(true, Ordering::Release);
     }

@@ -1,18 +1,18 @@
 //! The local queue of readers: the threads of this process that hold together.
 //!
 //! # Groups
-//! Readers who entered by one node are a *group*: the first one queued for all, the last one
-//! removes the node. A reader that comes while a group is inside joins it, as long as no writer
-//! queued before: the group's news say so, or a look does. Otherwise it leads, and a new group
-//! forms behind the writer. So there can be several groups inside, of which only the newest is
-//! *open*; a writer that became a reader is a group of its own.
+//! Readers who entered by one node are a *group*: the first one queued for all, and the last one
+//! removes the node. A reader that comes while a group is inside joins it, unless a writer queued
+//! before: the group's news say so, or a look does. Otherwise it leads, and a new group forms
+//! behind the writer. So several groups can be inside; only the newest is *open*. A writer that
+//! became a reader is a group of its own.
 //!
 //! # Who may change what
 //! [`SharedQueue::state`] guards [`State`]; nothing is called under it that blocks or calls back.
 //! `leading` is set while one thread has the [`Lead`]: it looks whether the open group can be
-//! joined, or stands in the global queue. Threads that come meanwhile sleep in the row. When the
-//! lead is won, those who came before any writer that stands behind the node go in with it; the
-//! others go on behind that writer, the first of them leading.
+//! joined, or queues in the global queue. Threads that come meanwhile sleep in the row. When the
+//! leader wins, the sleepers who came before any writer behind its node go in with it; the others
+//! go on behind that writer, led by the first of them.
 //!
 //! A hold belongs to its thread: only that thread changes its depth, or ends it.
 
@@ -49,7 +49,7 @@ pub(crate) struct SharedQueue {
 #[derive(Default)]
 struct State {
     leading: bool,
-    /// The leader's node, once it stands in the global queue.
+    /// The leader's node, once it is in the global queue.
     led: Option<String>,
     row: Row,
     groups: BTreeMap<u64, Group>,
@@ -352,8 +352,8 @@ impl SharedQueue {
         Lead::new(self, self.contest.begin())
     }
 
-    /// Re-entry, or the open group. A thread that holds already enters whoever waits: a writer
-    /// that waits for it could otherwise wait for ever.
+    /// Re-entry, or the open group. A thread that already holds enters even if a writer waits: that
+    /// writer waits for this very thread, and both would wait for ever.
     fn enter_at_once(&self, state: &mut State, me: u64) -> Result<bool> {
         if state.closed {
             return Err(Error::closed());
@@ -365,7 +365,7 @@ impl SharedQueue {
             hold.depth = hold.depth.checked_add(1).ok_or_else(too_deep)?;
             return Ok(true);
         }
-        // Who sleeps came first.
+        // The sleepers came first.
         if !state.row.is_empty() {
             return Ok(false);
         }
@@ -379,8 +379,8 @@ impl SharedQueue {
         Ok(joins)
     }
 
-    /// Looks whether a writer stands behind the leader's node. If none does, this thread came
-    /// before any that will.
+    /// Looks whether a writer is behind the leader's node. If none is, this thread came before any
+    /// later writer.
     fn see_whether_first(&self, seat: &Seat, led: &str, bound: &Bound) {
         let waiter = Waiter::new(self.session(), bound);
         if let Ok(true) = self.contest.nobody_waits_for(led, &waiter) {
@@ -389,7 +389,7 @@ impl SharedQueue {
         // Else it is as if one did. A bound that is over ends the sleep that follows.
     }
 
-    /// Joins the open group if a look allows it, or stands in the global queue for all.
+    /// Joins the open group if a look allows it, or queues in the global queue for all.
     fn proceed(
         &self,
         mut lead: Lead<'_, Self>,

@@ -1,4 +1,4 @@
-//! A tenure as the local queue uses it up, and how far it may.
+//! A tenure as the local queue uses it up: its turns so far, and how many it may take.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,9 +21,9 @@ pub(crate) struct Policy {
     pub(crate) linger: Duration,
     /// Others may ask for the lock.
     pub(crate) revocable: bool,
-    /// What observers are told that the lock is called.
+    /// The lock's name, for observers.
     pub(crate) label: Label,
-    /// The lock is a part of something that is told of by itself.
+    /// The lock is a part of something that observers hear of by itself.
     pub(crate) is_part: bool,
 }
 

@@ -1,6 +1,5 @@
-//! What a lock tells of itself, see [`crate::session::observe`]. A lock in front of another thing tells
-//! nothing: that thing
-//! does.
+//! What a lock tells of itself; see [`crate::session::observe`]. The lock in front of a semaphore's
+//! permits tells nothing: the semaphore does.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +23,7 @@ impl LocalQueue {
     }
 
     pub(super) fn tell_queued(&self) {
-        // Also in front of another thing: it is there that threads wait.
+        // Also for a lock in front of permits: it is there that threads wait.
         self.session.observation().queued(&self.policy.label);
     }
 

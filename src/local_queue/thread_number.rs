@@ -1,4 +1,4 @@
-//! Who a thread is.
+//! A number for each thread.
 
 /// A number for this thread that no other thread of the process ever has. Never 0.
 #[inline]

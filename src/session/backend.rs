@@ -1,6 +1,6 @@
 //! The seam: the few operations that the engine asks of ZooKeeper.
 //!
-//! Above it stand the session and the locks, below it the link and the `zookeeper` crate
+//! Above it are the session and the locks. Below it are the link and the `zookeeper` crate
 //! ([`super::zk`]) or, in tests that need thousands of interleavings, a store in memory
 //! ([`super::memory`]).
 
@@ -33,17 +33,17 @@ pub(crate) enum Refusal {
     BadVersion,
     #[error("no such watch")]
     NoWatch,
-    /// To be asked again in other words, which the backend then uses.
+    /// The server does not know these words. Ask again; the backend then uses others.
     #[error("the server does not know this request")]
     Unknown,
-    /// It was not even sent: no server would take it.
+    /// It was not sent, because no server would take it.
     #[error("not sent: {0}")]
     NotSent(String),
     #[error("{0}")]
     Other(String),
 }
 
-/// What one request came to.
+/// The result of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoReply {
     /// The server refused it: it was not done.
@@ -115,8 +115,8 @@ pub(crate) trait Backend: Send + Sync {
         requests: &[Request],
         slot: Arc<dyn Slot>,
     ) -> Result<(), NotOpen>;
-    /// Makes one call on this thread, by the `zookeeper` crate: for what is not on the way of an
-    /// acquire or a release. The session sees to it that no call crosses connections.
+    /// Makes one call on this thread through the `zookeeper` crate: for everything that is no part
+    /// of an acquire or a release. The session sees to it that no call crosses connections.
     fn call(&self, request: &Request) -> Result<Reply, NoReply>;
 
     /// Whether the ACL of the nodes that we make lets anybody read them, as a check of one asks.
@@ -124,7 +124,7 @@ pub(crate) trait Backend: Send + Sync {
 
     /// Lets requests through on the connection that was announced with this number.
     fn open(&self, connection: u64);
-    /// Ends this connection, if it stands; another one is made, and the session goes on.
+    /// Ends this connection if it is open; another one is made, and the session goes on.
     fn cut(&self, connection: u64);
     /// Has somebody look at the clock of the lease, now or soon after; see
     /// [`LinkObserver::on_clock`](crate::link::LinkObserver::on_clock).
@@ -160,7 +160,7 @@ pub(crate) enum Request {
     },
     /// The stat. With `watch`, a [`WatchKind::Data`] is left, *also on a missing node*.
     Stat { path: String, watch: bool },
-    /// Takes off the server what `Children` or `Data` left.
+    /// Takes the watch that `Children` or `Data` left off the server.
     Unwatch { path: String, kind: WatchKind },
     /// All of it or nothing. By a request of our own only.
     Multi(Vec<Change>),
@@ -187,7 +187,7 @@ pub(crate) enum Change {
         data: Arc<[u8]>,
         version: Option<i32>,
     },
-    /// The node stands, and with a version, its data has it.
+    /// The node exists, and with a version, its data has that version.
     Check {
         path: String,
         version: Option<i32>,

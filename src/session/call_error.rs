@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 pub(crate) enum CallError {
     /// It was never sent: the connection that it was for is not open.
     NotSent(NoContact),
-    /// The connection or the epoch ended before it was answered: it may have been done, in that
-    /// epoch and in no other, or not.
+    /// The connection or the epoch ended before the answer: it may have been executed or not, in
+    /// that epoch and in no other.
     Unknown,
     /// ZooKeeper refused it.
     Refused(Refusal),
@@ -33,8 +33,8 @@ impl NoContact {
 }
 
 impl CallError {
-    /// Whether work that can be taken up again goes on after this error, on the next connection
-    /// to `target`. If not, the error is the caller's, who asked about `path`.
+    /// Whether work that can be repeated goes on after this error, on the next connection to
+    /// `target`. If not, this is the error for the caller, who asked about `path`.
     pub(super) fn unless_retryable(self, target: &str, path: &str) -> Result<()> {
         match self {
             Self::NotSent(NoContact::Disconnected) | Self::Unknown => Ok(()),

@@ -1,9 +1,8 @@
 //! A contact: one connection of one epoch, and the only thing that calls are made through.
 //!
-//! A call is not sent when exactly that connection is not open, and what it says counts only while
-//! the epoch's lease lives. So whoever draws a conclusion from two calls on one contact knows that
-//! both were about one session, and whoever has only an old contact can do no harm with it: a
-//! check in one session and a deletion in the next cannot be put together.
+//! A call is not sent unless exactly that connection is open, and its answer counts only while the
+//! epoch's lease lives. So two calls on one contact were about one session, and an old contact can
+//! do no harm: a check in one session and a deletion in the next cannot be combined.
 
 use std::sync::Arc;
 
@@ -51,9 +50,9 @@ pub(crate) enum Changes {
 enum Voice<'a> {
     /// As requests of our own, within the bound of a waiter.
     Waiter(&'a Waiter<'a>),
-    /// As requests of our own, for as long as the connection stands.
+    /// As requests of our own, for as long as the connection is open.
     Patient,
-    /// By the `zookeeper` crate: for what is not on the way of an acquire or a release.
+    /// Through the `zookeeper` crate: for everything that is no part of an acquire or a release.
     Crate,
 }
 
@@ -148,8 +147,8 @@ impl<'a> Contact<'a> {
         }
     }
 
-    /// Creates nodes of these names and lists their folder, in one write: the list is answered after
-    /// the creates and sees them. The list leaves `watch`, if there is one.
+    /// Creates nodes of these names and lists their folder, in one write: the list is answered
+    /// after the creates and sees them. The list leaves `watch`, if there is one.
     pub(crate) fn create_and_list(
         &self,
         folder: &str,
@@ -187,7 +186,7 @@ impl<'a> Contact<'a> {
         Ok(Entered { created, listed })
     }
 
-    /// With a version, only if the data has it still.
+    /// With a version, only if the data still has that version.
     pub(crate) fn delete(&self, path: &str, version: Option<i32>) -> Step<()> {
         let path = path.to_owned();
         self.call(Request::Delete { path, version }).map(drop)
@@ -281,8 +280,8 @@ impl<'a> Contact<'a> {
         }
     }
 
-    /// The stat of the node that `node` is on, which is left there also if there is none, and then as
-    /// [`Contact::watch_children`] of `folder`; in one write.
+    /// The stat of the node that `node` is on, which is left there also if there is none, and then
+    /// as [`Contact::watch_children`] of `folder`; in one write.
     pub(crate) fn watch_stat_and_children(
         &self,
         node: &Watch,
@@ -326,7 +325,7 @@ impl<'a> Contact<'a> {
         self.look(request)
     }
 
-    /// The node of ours at `path` stands, and the session lives by what is proven, until what is
+    /// Our node at `path` *stands*, and the session lives by what is proven, until what is
     /// returned is dropped. `None`: that could not be proved on this connection.
     ///
     /// The proof is there, if the last write was not long ago. What is only assumed, as while
@@ -477,7 +476,7 @@ impl Watch {
 }
 
 impl Session {
-    /// The connection that is open now, for requests that wait as long as it stands.
+    /// The connection that is open now, for requests that wait as long as it is.
     pub(crate) fn contact(self: &Arc<Self>) -> Step<Contact<'_>> {
         self.contact_by(Voice::Patient)
     }
@@ -505,7 +504,7 @@ impl Session {
         let result = self.backend().call(request);
         if matches!(result, Err(NoReply::Lost)) {
             // The crate says so also when it could not hand the request over, and then nobody
-            // else finds out: the caller would wait for a next connection while this one stands.
+            // else finds out: the caller would wait for the next connection while this one is open.
             self.backend().cut(connection.number);
         }
         Ok(result)
@@ -542,7 +541,7 @@ pub(crate) fn found<T>(step: Step<T>) -> Step<Option<T>> {
     }
 }
 
-/// The answer to a deletion of what may be gone already: whether it stood.
+/// The answer to a deletion of what may be gone already: whether it was there.
 pub(crate) fn gone(step: Step<()>) -> Step<bool> {
     Ok(found(step)?.is_some())
 }

@@ -13,8 +13,8 @@ use crate::link::Epoch;
 /// first (a delete of a node that cannot exist, refused with `NoNode`): once it is answered, this
 /// connection's server has seen everything that was committed before.
 ///
-/// That the node's owner is checked is not a formality: a name can be found that a dying session
-/// made, and counting it as ours let two hold at once in Curator (CURATOR-498).
+/// The check of the node's owner is no formality: a dying session may have made the name that is
+/// found, and counting it as ours let two hold at once in Curator (CURATOR-498).
 pub(crate) fn find_created(
     contact: &Contact<'_>,
     folder: &str,
@@ -41,7 +41,7 @@ pub(crate) fn find_created(
 /// The write that comes first does more here than in [`find_created`]: an earlier delete of ours
 /// may still be on its way through the server that we were connected to before. Once a write on
 /// this connection is answered, that delete is done or will never be. Without it: we see our node,
-/// the old delete is done, somebody else creates the node anew, and we delete it.
+/// the old delete is executed, somebody else creates the node, and we delete theirs.
 pub(crate) fn find_plain(
     contact: &Contact<'_>,
     path: &str,

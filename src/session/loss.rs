@@ -45,14 +45,14 @@ impl fmt::Display for LossReason {
     }
 }
 
-/// What stands and falls with a session: a tenure, as its session sees it.
+/// What is lost with its session: a tenure, as the session sees it.
 pub(crate) trait EpochBound: Send + Sync {
     /// The session is over, or the client was closed.
     fn lose(&self, reason: LossReason);
-    /// There is contact again in the same session: do our nodes still stand? On `zklock-chores`.
+    /// There is contact again in the same session: are our nodes still there? On `zklock-chores`.
     fn verify(self: Arc<Self>);
-    /// Has our nodes watched if this has lasted for long enough. Returns whether it is too young
-    /// for that. On `zklock-chores`.
+    /// Leaves watches on our nodes if this has lasted for long enough. Returns whether it is too
+    /// young for that. On `zklock-chores`.
     fn patrol(self: Arc<Self>, now: Instant) -> bool;
     /// The paths of our nodes.
     fn nodes(&self) -> &[String];

@@ -1,14 +1,14 @@
-//! The session: what stands between the locks and ZooKeeper.
+//! The session, between the locks and ZooKeeper.
 //!
-//! It knows which [epoch](crate::link::Epoch) and which connection stand, lets a call be made only
-//! on the connection that it is about ([`contact`]), wakes waiters when anything about the
-//! connection changes, tells everything that stands with an epoch when it is lost, and removes
-//! what could not be removed at once ([`orphans`]).
+//! It knows the present [epoch](crate::link::Epoch) and connection, lets a call be made only on the
+//! connection that it is about ([`contact`]), wakes waiters when anything about the connection
+//! changes, tells everything that depends on an epoch when that is lost, and removes what could not
+//! be removed at once ([`orphans`]).
 //!
 //! # Who may change what
-//! All of [`State`] is under `Session::state`. No call to ZooKeeper is made, nothing is logged and
-//! no caller's code is run while it is locked; `Backend::open`, which sets a flag of the link, is
-//! the one thing below the seam that is called under it. Lock order: a lock's local queue, then
+//! `Session::state` guards all of [`State`]. While it is locked, no call to ZooKeeper is made,
+//! nothing is logged and no caller's code runs. Of what is below the seam, only `Backend::open`,
+//! which sets a flag of the link, is called under it. Lock order: a lock's local queue, then
 //! `Session::state`, then the locks of watches, the job queues, signals and the link, of which none
 //! calls back up.
 //!
@@ -104,8 +104,8 @@ pub(crate) struct Session {
     /// anywhere: a tenure is proven on one connection and suspect on any other.
     connection: AtomicU64,
     watches: Watches,
-    /// Requests that nobody waits for: orphans to remove, tenures to look at after a reconnect, idle
-    /// tenures to end. While it is stuck on a silent connection, until the link has cut that,
+    /// Requests that nobody waits for: orphans to remove, tenures to look at after a reconnect,
+    /// idle tenures to end. While it is stuck on a silent connection, until the link has cut that,
     /// further jobs wait: nothing that a holder must be told depends on them.
     chores: JobQueue,
     orphans: Orphans,

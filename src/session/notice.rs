@@ -22,9 +22,9 @@ pub(crate) enum Wake {
 
 /// See the [module](self).
 ///
-/// The read that leaves the watch was answered after so many events; what has a smaller number is
-/// about an earlier watch on the same path, and no news: the answer has seen that change. Event and
-/// answer come by two ways, so until the answer is known the events are kept.
+/// The read that leaves the watch was answered after so many events. An event with a smaller number
+/// is about an earlier watch on the same path and is no news: the answer has seen that change.
+/// Events and answers come by two ways, so events are kept until the answer is known.
 pub(crate) struct Notice {
     state: Mutex<State>,
     /// Armed, and nothing was told. Written under `state`, read anywhere: a lingering lock asks at
@@ -44,7 +44,7 @@ struct State {
 #[derive(Clone, Copy)]
 enum Fired {
     Event(u64, WatchEvent),
-    /// It was taken off the server on behalf of somebody else: read again.
+    /// The watch may have been taken off the server on behalf of somebody else: read again.
     Removed,
 }
 
@@ -147,7 +147,7 @@ impl Notice {
         }
     }
 
-    /// From now on wakes `to`; also when the watch has fired already.
+    /// From now on wakes `to`; at once if the watch has already fired.
     pub(crate) fn redirect(&self, to: Wake) {
         let mut state = self.state.lock();
         let fired = state.fired.is_some();

@@ -1,4 +1,4 @@
-//! One thing to remove, and by what it is known to be ours.
+//! One node to remove, and how it is known to be ours.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub(crate) enum Orphan {
     /// What a create may have made: a child of `folder` whose name begins with `prefix`, which
     /// holds the GUID of that one create.
     Created { folder: String, prefix: String },
-    /// A node of ours whose name is not: others use the same.
+    /// A node of ours with a name that others use, too.
     Plain { path: String, proof: Proof },
 }
 
@@ -38,7 +38,7 @@ impl fmt::Display for Orphan {
     }
 }
 
-/// By what a node of ours is told from others of the same name.
+/// How a node of ours is told from others of the same name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Proof {
     /// Its data, which holds a GUID.
@@ -48,8 +48,8 @@ pub(crate) enum Proof {
 }
 
 impl Proof {
-    /// Whether what is found is what was written, or what was written over by somebody who wants
-    /// the lock back, which keeps the id.
+    /// Whether the data found is what we wrote, or a request for the lock that somebody wrote over
+    /// it, which keeps our id.
     pub(crate) fn is_in(&self, found: &[u8]) -> bool {
         match self {
             Self::Data(written) => {

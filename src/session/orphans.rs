@@ -1,8 +1,8 @@
-//! Nodes that were left behind in ZooKeeper and must still go: the reaper.
+//! The reaper: removes nodes that were left behind in ZooKeeper.
 //!
-//! Nodes whose delete was not confirmed, and nodes that a lost create may have made. Each is tried
-//! until the server has confirmed it or its epoch has ended, in which case the server removes it
-//! together with the session.
+//! These are nodes whose delete was not confirmed, and nodes that a lost create may have made. Each
+//! is tried until the server has confirmed the delete, or until its epoch has ended: then the
+//! server removes the node together with the session.
 
 use crate::session::observe::say;
 use std::collections::VecDeque;
@@ -44,7 +44,7 @@ impl Session {
         self.sweep_orphans();
     }
 
-    /// Starts a sweep, or has the one that is on its way not stop before it has looked again.
+    /// Starts a sweep, or makes a running one look again before it stops.
     pub(super) fn sweep_orphans(self: &Arc<Self>) {
         let mut state = self.orphans.state.lock();
         // Before the look at the queue: the sweep may have taken the last orphan out, and be about

@@ -11,8 +11,7 @@ use crate::link::{Link, codec};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::znode::node::{NodeMode, NodeStat};
 
-/// From so many breaks on, each of which met the same request, it is the request that breaks the
-/// connection.
+/// After so many breaks in a row that met the same request, that request is taken for their cause.
 const MOST_BREAKS: u32 = 3;
 
 /// Knows the chroot, the ACL, and which words the servers do not know.
@@ -70,7 +69,7 @@ impl Speaker {
 
     fn create(&self, path: &str, data: &[u8], mode: NodeMode) -> codec::Request {
         let node = self.new_node(path, data, mode);
-        // Of a folder nobody wants to know the transaction.
+        // Nobody needs the transaction that created a folder.
         if mode == NodeMode::Persistent || self.no_create2.load(Ordering::Relaxed) {
             codec::Request::Create(node)
         } else {
@@ -154,7 +153,7 @@ fn strip(chroot: &str, path: &str) -> String {
     path.strip_prefix(chroot).unwrap_or(path).to_owned()
 }
 
-/// Brings the link's answers to the slot of the one who asked.
+/// Brings the link's answers to the caller's slot.
 pub(super) struct Answers {
     slot: Arc<dyn backend::Slot>,
     chroot: Arc<str>,

@@ -1,9 +1,9 @@
 //! The patrol: looks at our own nodes where their removal could go unnoticed.
 //!
-//! A short section learns at its end that its node was removed. One that lasts must not act on for
-//! minutes on the strength of a node that an administrator, or somebody who broke the lock, has
-//! deleted: after [`PATROL_AFTER`] a watch is left on its node, which costs one read. After a
-//! reconnect every node is looked at, as all watches were lost.
+//! A short section learns at its end that its node was removed. A long one must not go on for
+//! minutes after an administrator, or somebody who broke the lock, has deleted its node: after
+//! [`PATROL_AFTER`] a watch is left on the node, which costs one read. After a reconnect every node
+//! is looked at, as all watches were lost.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -57,7 +57,7 @@ impl Session {
         });
     }
 
-    /// After a reconnect: do our nodes still stand? And do the locks know what they must?
+    /// After a reconnect: are our nodes still there? And do the locks know what they must?
     pub(super) fn verify_tenures(self: &Arc<Self>) {
         for tenure in self.tenures() {
             tenure.verify();

@@ -40,8 +40,8 @@ impl Waiter<'_> {
         Contact::of_waiter(self, connection)
     }
 
-    /// Takes steps until one comes to something, over broken connections and lost sessions. A step
-    /// is handed the connection that stands when it begins; it is about `path`.
+    /// Repeats a step until it has a result, over broken connections and lost sessions. Each time
+    /// it gets the connection that is open when it begins. Errors name `path`.
     pub(crate) fn persist<T>(
         &self,
         path: &str,

@@ -11,10 +11,10 @@
 //! ```
 //!
 //! **Opening** exists for one reason: a call that was handed to the `zookeeper` crate before a
-//! break must never be executed on the connection after it, in what may be another session. So the
-//! link refuses traffic on a new connection until all calls of the crate that were begun before
-//! have been answered (with ConnectionLoss, at once), and only then the connection is opened.
-//! Requests of our own need no such wait: each names its connection.
+//! break must never be executed on the next connection, which may be in another session. So the
+//! link refuses traffic on a new connection until all calls that the crate had begun have been
+//! answered (with ConnectionLoss, at once); only then is the connection opened. Requests of our own
+//! need no such wait: each names its connection.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -32,9 +32,9 @@ pub(crate) struct Connection {
 
 #[derive(Clone, Debug)]
 enum Phase {
-    /// No session stands.
+    /// There is no session.
     Connecting,
-    /// A connection stands; calls of an earlier one are still being answered.
+    /// There is a connection; calls of an earlier one are still being answered.
     Opening {
         connection: Connection,
         resumed: bool,
@@ -53,7 +53,7 @@ pub(crate) struct Opened {
     pub(crate) resumed: bool,
 }
 
-/// Where the session stands.
+/// The state of the session.
 #[derive(Debug)]
 pub(crate) struct SessionPhase {
     phase: Phase,
@@ -104,7 +104,7 @@ impl SessionPhase {
         matches!(self.phase, Phase::Closed)
     }
 
-    /// The session that stands, connected or not.
+    /// The present session, connected or not.
     pub(crate) fn epoch(&self) -> Option<&Arc<Epoch>> {
         match &self.phase {
             Phase::Opening { connection, .. } | Phase::Connected(connection) => {
@@ -145,7 +145,7 @@ impl SessionPhase {
     }
 
     /// The link has a connection, and refuses traffic on it. Call [`SessionPhase::lost`] first when
-    /// another session stood until now.
+    /// there was another session until now.
     #[must_use]
     pub(crate) fn connected(&mut self, connection: Connection, resumed: bool) -> Option<Opened> {
         if self.is_closed() {
@@ -198,7 +198,7 @@ impl SessionPhase {
         }
     }
 
-    /// The session with this number is over. Returns it if it stood until now.
+    /// The session with this number is over. Returns it if it was the present one until now.
     pub(crate) fn lost(&mut self, number: u64, now: Instant) -> Option<Arc<Epoch>> {
         let epoch = Arc::clone(self.epoch().filter(|epoch| epoch.number() == number)?);
         self.out_of_contact(now);

@@ -18,7 +18,7 @@ use crate::wait::signal::Wakes;
 impl Session {
     // ---- what comes up from below the seam ----
 
-    /// A connection stands, and refuses traffic until it is opened.
+    /// There is a new connection. It refuses traffic until it is opened.
     pub(crate) fn connected(self: &Arc<Self>, connection: Connection, resumed: bool) {
         let mut state = self.state.lock();
         let before = state.phase.epoch().map(|epoch| epoch.number());
@@ -108,9 +108,9 @@ impl Session {
         );
     }
 
-    /// Declares the session lost if its lease is over; else says for how long nobody need look. Often
-    /// enough, too, for a machine that slept: what a thread waits on stands still meanwhile, and the
-    /// lease does not.
+    /// Declares the session lost if its lease is over; otherwise returns for how long nobody need
+    /// look. That is short enough for a machine that slept: the clock that a thread sleeps on stops
+    /// meanwhile, and the lease does not.
     pub(crate) fn look_at_clock(&self) -> Option<Duration> {
         self.chores.see_to_thread();
         self.observation.aside().see_to_thread();
@@ -238,7 +238,7 @@ impl State {
     fn publish(&mut self, event: &ConnectionEvent) {
         self.subscribers
             .retain(|subscriber| match subscriber.try_send(event.clone()) {
-                // One who does not read gets no more than was kept for it.
+                // A subscriber that does not read misses what does not fit.
                 Ok(()) | Err(TrySendError::Full(_)) => true,
                 Err(TrySendError::Disconnected(_)) => false,
             });

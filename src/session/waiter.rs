@@ -9,8 +9,8 @@ use crate::wait::bound::Bound;
 use crate::wait::cancel::{Attachment, CancelToken};
 use crate::wait::signal::{Signal, Wakes};
 
-/// Lives for one acquire on its way through the global queue. Is woken by watches, by every change
-/// of the connection, and by the caller's cancel token.
+/// Lives for one acquire on its way through the global queue. Watches, every change of the
+/// connection, and the caller's cancel token wake it.
 pub(crate) struct Waiter<'a> {
     session: &'a Arc<Session>,
     bound: &'a Bound,

@@ -1,12 +1,12 @@
-//! Who waits for which watch: our own registry behind the crate's default watcher.
+//! The registry of watches: who waits for which, behind the crate's default watcher.
 //!
-//! The server's watches are one-shot and die with the connection, and the crate's own map of
-//! closures grows without end across reconnects, so nothing is stored there: events come by path,
-//! and what they wake is kept here.
+//! The server's watches are one-shot and die with the connection. The crate's own map of closures
+//! grows without end across reconnects, so nothing is stored there: the crate delivers events by
+//! path, and this registry knows what they wake.
 //!
 //! # One state for each watched path
-//! There is one watch on the server for all of a session who look at a path, so what is known of
-//! it is kept once ([`OnServer`]), for the connection that it was left on:
+//! The server has one watch for everybody in a session who looks at a path. So what is known of it
+//! is kept once ([`OnServer`]), for the connection that it was left on:
 //!
 //! ```text
 //!            answered read                 last one leaves
@@ -17,11 +17,11 @@
 //! ```
 //!
 //! An event or an answered read with a smaller number than what is known changes nothing. While a
-//! removal is on its way nobody can know whether a read that comes now is executed before it or
-//! after it; so whoever adds itself then is told `Removed` when it is answered, and reads again,
-//! and draws no conclusion from the silence of its watch until then ([`Watch::is_sure`]). Without
-//! that, the removal for a waiter that gave up could take the watch of the next one off, and
-//! that one would take a lock over in the belief that nobody had come or gone.
+//! removal is on its way, nobody can know whether a new read is executed before it or after it. So
+//! an interest that is added then is told `Removed` when the removal is answered, reads again, and
+//! until then concludes nothing from the silence of its watch ([`Watch::is_sure`]). Otherwise the
+//! removal for a waiter that gave up could take off the watch of the next waiter, which would then
+//! take over a lock in the belief that nobody had come or gone.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -32,8 +32,8 @@ pub(crate) use super::notice::{Notice, OnWatchEvent, Wake};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// An interest in a watch, from before the read that leaves it on the server until it is not
-/// needed any more. The last to be interested in a watch that may still be there has it taken off
+/// An interest in a watch, from before the read that leaves it on the server until it is not needed
+/// any more. When the last interest in a watch ends that may still be there, the watch is taken off
 /// the server.
 pub(crate) struct Watch {
     session: Arc<Session>,
@@ -41,7 +41,7 @@ pub(crate) struct Watch {
     path: String,
     kind: WatchKind,
     notice: Arc<Notice>,
-    /// It came while the removal of an earlier watch was on its way.
+    /// It was added while the removal of an earlier watch was on its way.
     is_doubtful: bool,
     armed_after: AtomicU64,
     is_spent: AtomicBool,
@@ -102,8 +102,8 @@ impl Watch {
         !self.is_doubtful && self.connection == connection && self.notice.is_armed()
     }
 
-    /// The watch has surely fired on the server since it was left, or will by what is on its way
-    /// to it: it need not be taken off.
+    /// The watch has surely fired on the server since it was left, or a request on its way will
+    /// fire it: it need not be taken off.
     pub(crate) fn forget(self) {
         self.is_spent.store(true, Ordering::Relaxed);
     }
@@ -183,8 +183,9 @@ impl Watches {
         to_take_off
     }
 
-    /// Removes an interest. `spent`: its own watch, left on this connection after so many events, is
-    /// known to have fired. Returns the connection on which the watch is to be taken off the server.
+    /// Removes an interest. `spent`: its own watch, left on this connection after so many events,
+    /// is known to have fired. Returns the connection on which the watch is to be taken off the
+    /// server.
     fn remove(
         &self,
         path: &str,

@@ -27,7 +27,7 @@ use crate::znode::node::{NodeMode, NodeStat};
 /// How long the crate may take to come to the loopback port that was opened for it.
 const ADMISSION: Duration = Duration::from_secs(5);
 
-/// The crate's handle and the link below it.
+/// The crate's handle, and the link below it.
 pub(crate) struct ZkBackend {
     /// Empty once closed. A call keeps the handle alive until it is answered; the last to let go
     /// of it says good-bye to the link, in the handle's own Drop.
@@ -92,7 +92,7 @@ impl ZkBackend {
             let mode = CreateMode::Persistent;
             match handle.create(&chroot[..end], Vec::new(), self.acl.clone(), mode) {
                 Ok(_) | Err(ZkError::NodeExists) => {}
-                // A folder above may be closed to us and exist all the same.
+                // A folder above may exist although its ACL keeps us out.
                 Err(ZkError::NoAuth) if end < chroot.len() => {}
                 Err(error) => return Err(error),
             }

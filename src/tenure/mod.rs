@@ -47,7 +47,7 @@ pub(crate) struct Tenure {
     nodes: Vec<String>,
     begun: Instant,
     /// The connection on which our nodes were last seen to give us what we hold. Only grows: two
-    /// who look at the nodes may come to tell of it in the wrong order.
+    /// looks at the nodes may be recorded in the wrong order.
     proven_on: AtomicU64,
     lost: AtomicBool,
     loss: Announcement<LossReason>,
@@ -61,7 +61,7 @@ pub(crate) struct Tenure {
     last_turn: AtomicBool,
     /// Until it is lost.
     stands: Mutex<Option<NodeStands>>,
-    /// What the lock is called, if it is told of; `None` within for one without a name.
+    /// The lock's name, if observers hear of it; `None` within for a lock without a name.
     told_as: OnceLock<Label>,
     /// An observer was told of the loss.
     loss_told: AtomicBool,
@@ -92,11 +92,11 @@ impl NewTenure {
 }
 
 impl Tenure {
-    /// A tenure whose nodes were seen to hold on `contact`. `None` when that connection does not
-    /// stand any more: then it proves nothing, and must be looked at again.
+    /// A tenure whose nodes were seen to hold on `contact`. `None` when that connection is not open
+    /// any more: then it proves nothing, and the caller must look again.
     ///
-    /// Nor when it is not proven that the session stands. That can have lapsed while no node of
-    /// ours did; one write is made to prove it again.
+    /// Also `None` when it is not proven that the session is alive. The proof can have lapsed while
+    /// we held nothing; the caller makes one write to prove it again.
     pub(crate) fn begin(contact: &Contact<'_>, new: NewTenure) -> Option<Arc<Self>> {
         let stands = contact.stands(&new.nodes[0])?;
         let tenure = Arc::new(Self {
@@ -232,13 +232,13 @@ impl Tenure {
         self.tell_loss();
     }
 
-    /// Has a loss wake `signal`. One that has come already is to be seen by a look at the state
-    /// after this call.
+    /// Has a loss wake `signal`. For a loss that came before, the caller looks at the state after
+    /// this call.
     pub(crate) fn wake_at_loss(&self, signal: &Arc<Signal>) {
         *self.sleeper.lock() = Some(Arc::clone(signal));
     }
 
-    /// This tenure is a lock's of its own, and told of from now on under this name.
+    /// This tenure is that of a lock which observers hear of, from now on under this name.
     pub(crate) fn tell_as(&self, label: &Label) {
         let before = self.told_as.set(label.clone());
         debug_assert!(before.is_ok(), "once");
@@ -264,8 +264,8 @@ impl Tenure {
         }
     }
 
-    /// No other thread of this process may take over: a reader has come to stand in the place that
-    /// this tenure holds by.
+    /// No other thread of this process may take over: a reader now has the place that this tenure
+    /// holds by.
     pub(crate) fn end_with_this_turn(&self) {
         self.last_turn.store(true, Ordering::Release);
     }

@@ -1,9 +1,9 @@
 //! The watch on our own nodes: how a holder learns, at once and from ZooKeeper, that somebody
 //! removed its node or asks for the lock back.
 //!
-//! It costs a read, so it is not left for every short section: the session's patrol leaves it for
+//! The watch costs a read, so short sections do without it. The session's patrol sets it for
 //! tenures that last (see `session::patrol`), a reconnect for all that survive it, and a revocable
-//! lock from the beginning. A shorter section learns of a removal when it ends.
+//! lock has it from the beginning. A shorter section learns of a removal when it ends.
 
 use crate::session::observe::say;
 use std::sync::{Arc, OnceLock, Weak};
@@ -14,10 +14,10 @@ use crate::session::{Contact, EpochBound, LossReason, OnWatchEvent, Step, Wake, 
 use crate::sync::Mutex;
 use crate::wait::announcement::Announcement;
 
-/// What somebody who wants a lock back writes into its holder's node; Curator's message.
+/// The message that somebody who wants a lock writes into its holder's node. It is Curator's.
 pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
 
-/// Somebody who must know that the lock is asked for.
+/// Something that must know when somebody asks for the lock.
 pub(crate) trait OnRevoke: Send + Sync {
     /// Called on `zklock-chores`.
     fn on_revoke(&self);
@@ -44,8 +44,8 @@ struct Recall {
 }
 
 impl Tenure {
-    /// From now on, who writes [`REVOKE`] is heard. The read that leaves the watch is made in the
-    /// background, as the caller may have no time for it; it also sees what was written before.
+    /// From now on a [`REVOKE`] in our node is noticed. The read that leaves the watch is made in
+    /// the background, as the caller may have no time for it; it also sees what was written before.
     pub(crate) fn make_revocable(self: &Arc<Self>, lock: Weak<dyn OnRevoke>) {
         let recall = Recall {
             asked: Announcement::new(),
@@ -78,7 +78,7 @@ impl Tenure {
         !self.own_nodes.state.lock().watches.is_empty()
     }
 
-    /// Looks at our nodes and leaves watches on them. Returns whether all were seen to stand.
+    /// Looks at our nodes and leaves watches on them. Returns whether all were there.
     pub(super) fn watch_own_nodes(self: &Arc<Self>, contact: &Contact<'_>) -> Step<bool> {
         self.stands_on(contact)?;
         let mut watches = Vec::with_capacity(self.nodes().len());

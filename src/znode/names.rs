@@ -52,7 +52,7 @@ pub(crate) enum Class {
     Lease,
     /// A member of a double barrier.
     Member,
-    /// The one node that all want.
+    /// The one node that everybody tries to create.
     Sole,
 }
 
@@ -88,7 +88,7 @@ impl Contender<'_> {
     }
 }
 
-/// What stands before a contender's label.
+/// What comes before a contender's label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Beginning {
     /// A protected GUID is written; a bare one and none at all are read as well.
@@ -104,7 +104,7 @@ enum Beginning {
 pub(crate) struct Grammar {
     dialect: Dialect,
     beginning: Beginning,
-    /// What stands between GUID and number, for each class. No two can be read in one name.
+    /// The text between GUID and number, for each class. No name can be read in two ways.
     labels: Vec<(Class, Cow<'static, str>)>,
 }
 
@@ -223,7 +223,7 @@ impl Grammar {
         })
     }
 
-    /// Reads all that stands before the label: `Some(None)` if that is rightly no GUID.
+    /// Reads everything before the label: `Some(None)` if there is rightly no GUID.
     fn parse_guid(&self, text: &str) -> Option<Option<Uuid>> {
         match self.beginning {
             // Without protection, as older Curators and many home-grown recipes write it.

@@ -38,7 +38,7 @@ impl Sequence {
         self.0.wrapping_sub(other.0)
     }
 
-    /// Splits a name into what stands before the number, which ends in `label`, and the number:
+    /// Splits a name into the part before the number, which ends in `label`, and the number:
     /// exactly what the server's `%010d` prints.
     ///
     /// The label is needed: `lock-1000000000` is number 1,000,000,000 of `lock-`, and would be

@@ -35,12 +35,12 @@ impl Rule {
     }
 }
 
-/// Where a contender stands.
+/// A contender's place, as the list shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// Nobody ahead is to be waited for.
     Held {
-        /// Somebody came later who waits for us, or for one who does.
+        /// Somebody who came later waits for us, or for one who waits for us.
         others_behind: bool,
     },
     /// Somebody ahead is to be waited for.

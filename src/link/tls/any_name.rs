@@ -1,4 +1,4 @@
-//! A check of certificates that leaves out the name, for those who ask for it in so many words.
+//! A check of certificates that ignores the name, for callers that ask for it explicitly.
 
 use std::sync::Arc;
 

@@ -312,7 +312,7 @@ fn certificates_in(file: &Path) -> std::result::Result<Vec<CertificateDer<'stati
     }
 }
 
-/// Never with what stands in the file: it may be a key.
+/// Never shows the content of the file: it may be a key.
 fn unreadable(file: &Path, error: &pem::Error, wanted: &str) -> String {
     let file = file.display();
     match error {
