@@ -66,7 +66,7 @@ enum Kind {
     Invalid,
     #[error("ZooKeeper refused the request")]
     Refused,
-    #[error("nothing was written: step {} of the transaction failed, {}", .0.index, .0.why)]
+    #[error("nothing was written: step {} of the transaction failed {}", .0.index, .0.why)]
     Step(FailedStep),
 }
 
@@ -85,25 +85,25 @@ pub struct FailedStep {
 #[non_exhaustive]
 pub enum StepRefusal {
     /// There is no such node; for a create, there is no parent.
-    #[error("as there is no such node, or no parent")]
+    #[error("because there is no such node, or no parent")]
     NoNode,
     /// The node to create exists.
-    #[error("as the node exists already")]
+    #[error("because the node exists already")]
     NodeExists,
     /// The data has another version.
-    #[error("as the data has another version")]
+    #[error("because the data has another version")]
     BadVersion,
     /// The node to delete has children.
-    #[error("as the node has children")]
+    #[error("because the node has children")]
     NotEmpty,
     /// The parent of the node to create is ephemeral, and cannot have children.
-    #[error("as the parent is ephemeral")]
+    #[error("because the parent is ephemeral")]
     EphemeralParent,
     /// An ACL forbids this step.
-    #[error("as an ACL forbids it")]
+    #[error("because an ACL forbids it")]
     NoAuth,
     /// Something else; the error's `source` says what.
-    #[error("as ZooKeeper refused it")]
+    #[error("because ZooKeeper refused it")]
     Other,
 }
 

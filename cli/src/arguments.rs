@@ -10,8 +10,8 @@ use clap_complete::Shell;
 /// Runs commands under distributed locks on Apache ZooKeeper, and shows who holds them.
 ///
 /// A lock is a path in ZooKeeper. `zklock run /locks/nightly -- backup --all` waits until the lock
-/// is ours, runs the command, and gives the lock back; if the lock is lost meanwhile, the command is
-/// stopped before anybody else can have it.
+/// is ours, runs the command, and gives the lock back; if the lock is lost meanwhile, the command
+/// is stopped before anybody else can have it.
 #[derive(Parser, Debug)]
 #[command(
     name = "zklock",
@@ -38,13 +38,12 @@ pub(crate) struct Connection {
     /// ZooKeeper's servers: host:port,host:port/chroot
     #[arg(long, global = true, env = "ZK_CONNECT", value_name = "SERVERS")]
     pub(crate) servers: Option<String>,
-    /// The session timeout to ask for; a holder that dies keeps its lock for so long.
+    /// The session timeout to ask for; a process that dies keeps its locks for this long.
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration, default_value = "10s")]
     pub(crate) session_timeout: Duration,
     /// Credentials, for example digest:user:password; can be given several times.
     ///
-    /// What is on a command line can be seen by others on the machine; what is in the environment
-    /// cannot.
+    /// Others on the machine can see a command line, but not the environment.
     #[arg(
         long,
         global = true,
@@ -65,10 +64,10 @@ pub(crate) struct Connection {
     /// The private key of the certificate (PEM).
     #[arg(long, global = true, env = "ZK_TLS_KEY", value_name = "FILE")]
     pub(crate) tls_key: Option<PathBuf>,
-    /// What the servers' certificates are made out to, if not to their hosts.
+    /// The name in the servers' certificates, if it is not their host name.
     #[arg(long, global = true, env = "ZK_TLS_SERVER_NAME", value_name = "NAME")]
     pub(crate) tls_server_name: Option<String>,
-    /// Whose node names the lock has. All who share a lock must agree.
+    /// Whose node names to use. All programs that share a lock must agree.
     #[arg(long, global = true, value_enum, default_value_t = Dialect::Curator)]
     pub(crate) dialect: Dialect,
     /// Say on stderr what the library does; twice for more.
@@ -120,7 +119,8 @@ pub(crate) enum Verb {
 ///
 /// The command runs in its own process group, without a shell between. INT, TERM, HUP, QUIT, USR1
 /// and USR2 are passed on to the group. If the lock is lost, the group is stopped before anybody
-/// else can have it. What leaves the group by setsid(2), as daemons do, is out of reach.
+/// else can have the lock. A process that leaves the group by setsid(2), as daemons do, is out of
+/// reach.
 ///
 /// The command finds ZKLOCK_PATH, ZKLOCK_NODE and ZKLOCK_SESSION in its environment, and, if the
 /// lock excludes everybody, ZKLOCK_FENCING_TOKEN: a number that rises from holder to holder, for
@@ -130,28 +130,28 @@ pub(crate) struct Run {
     /// Do not wait: end with 75 if somebody else has the lock.
     #[arg(long = "try", conflicts_with = "timeout")]
     pub(crate) at_once: bool,
-    /// Wait for so long at the most, connecting included, then end with 75.
+    /// Wait for at most this long, connecting included, then end with 75.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) timeout: Option<Duration>,
-    /// Share the lock with others who say the same; see --write.
+    /// Share the lock with others who run with --shared; see --write.
     #[arg(long, group = "kind")]
     pub(crate) shared: bool,
     /// Exclude those who run with --shared. (Without either, a lock knows nothing of sharers.)
     #[arg(long, group = "kind")]
     pub(crate) write: bool,
-    /// Run together with at most N - 1 others who say the same.
+    /// Run together with at most N - 1 others who run with --semaphore N.
     #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) semaphore: Option<u32>,
     /// How long the command has to end by itself, before it is killed.
     ///
-    /// When the lock is about to be lost, the command is sent --signal so long before. At most a
-    /// quarter of the session timeout. Defaults to the smaller of 3s and a sixth of it.
+    /// When the lock is about to be lost, the command is sent --signal this long before. At most a
+    /// quarter of the session timeout. Defaults to 3s, or a sixth of the timeout if that is less.
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub(crate) kill_after: Option<Duration>,
-    /// What is sent to the command to end it: a name or a number.
+    /// The signal that ends the command: a name or a number.
     #[arg(long, value_name = "SIGNAL", value_parser = signal, default_value = "TERM")]
     pub(crate) signal: i32,
-    /// Hold the lock at least so long, also if the command ends before.
+    /// Hold the lock for at least this long, even if the command ends before.
     ///
     /// For short jobs that several machines start by clocks that differ.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "0s", hide_default_value = true)]
@@ -193,7 +193,7 @@ pub(crate) struct Who {
 /// Show who holds a lock and who waits, and then a line for each change, until interrupted.
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
-    /// How often to look; what comes and goes between two looks is not seen.
+    /// How often to look; a participant that comes and goes between two looks is not seen.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
     pub(crate) every: Duration,
     /// Print one JSON object a line.
@@ -215,7 +215,7 @@ pub(crate) struct Revoke {
 
 /// Delete a contender's node by force: the next in the queue gets the lock at once.
 ///
-/// The holder learns of it, but until it does, two can be at it. Ask with `revoke` first.
+/// The holder learns of it, but until it does, two holders may be active. Ask with `revoke` first.
 #[derive(Args, Debug)]
 pub(crate) struct Break {
     /// The lock's path.
@@ -230,20 +230,21 @@ pub(crate) struct Break {
 
 /// Remove the folders of locks that nobody uses any more, in the tree below a path.
 ///
-/// Without --force it only says which. Safe while locks are in use: who comes later makes the folder
-/// anew. (kazoo's lock objects that live already do not: see --force only when none do.)
+/// Without --force it only lists them. Safe while locks are in use: the next program that needs a
+/// folder makes it again. (A lock object of kazoo makes its folder only once: use --force only
+/// where no such objects are in use.)
 #[derive(Args, Debug)]
 pub(crate) struct Gc {
     /// Remove them.
     #[arg(long)]
     pub(crate) force: bool,
-    /// Below which path; itself it stays.
+    /// The path below which to look; the path itself stays.
     pub(crate) root: String,
 }
 
-/// Look at the way to ZooKeeper and at the servers, and say what would go wrong.
+/// Look at the connection to ZooKeeper and at the servers, and say what may go wrong.
 ///
-/// Takes a lock of its own some times to measure it.
+/// Takes a lock of its own several times to measure it.
 #[derive(Args, Debug)]
 pub(crate) struct Doctor {
     /// The lock to measure with.

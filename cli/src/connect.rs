@@ -48,7 +48,7 @@ impl Connection {
             .filter(|servers| !servers.is_empty());
         servers.ok_or_else(|| {
             Failure::usage(
-                "no servers are named; say --servers host:port,host:port or set ZK_CONNECT",
+                "no servers are named; use --servers host:port,host:port or set ZK_CONNECT",
             )
         })
     }

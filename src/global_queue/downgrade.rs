@@ -33,7 +33,7 @@ impl GlobalQueue {
         let number = contender.expect("a writer of this folder").sequence;
         if number.is_past_the_end() || number.0 >= LAST_PLACE.0 {
             return Err(Error::refused(format!(
-                "{folder}: number {number} is too near to the end of the range for a downgrade; \
+                "{folder}: number {number} is too near the end of the range for a downgrade; \
                  give the write lock back and read, and have the folder deleted when it is idle"
             )));
         }

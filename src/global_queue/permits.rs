@@ -197,7 +197,7 @@ impl PermitFolder {
         }
         let folder = self.folder.path();
         Err(CallError::Left(Error::invalid(format!(
-            "{folder}: {wanted} permits at once, of at most {max}, will never be free"
+            "{folder}: {wanted} permits at once can never be free: there are at most {max}"
         ))))
     }
 }

@@ -272,8 +272,8 @@ impl Place {
             return Ok(());
         };
         let error = Error::refused(format!(
-            "{path}: the server gave it a number that ZooKeeper has not, which end at 2147483647; \
-             numbers begin anew when the folder is removed"
+            "{path}: the server gave it a number beyond 2147483647, where ZooKeeper's numbers end; \
+             remove the folder while nobody uses it, and numbers begin again"
         ));
         self.withdraw();
         Err(CallError::Left(error))

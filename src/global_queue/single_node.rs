@@ -148,8 +148,8 @@ impl SingleNode {
         if let Some((_, stat)) = found(contact.watch_data(watch))? {
             if stat.ephemeral_owner == 0 {
                 log::warn!(
-                    "{}: waiting for a persistent node; it goes with no session, and only if \
-                     somebody removes it",
+                    "{}: waiting for a persistent node; it goes with no session: somebody must \
+                     remove it",
                     self.path()
                 );
             }

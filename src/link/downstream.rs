@@ -131,7 +131,7 @@ impl Down<'_> {
             say!(
                 wire,
                 Debug,
-                "{host}: {why}; its last known addresses are tried"
+                "{host}: {why}; trying its last known addresses"
             );
         }
         let limit = self.dial_limit();
@@ -141,11 +141,7 @@ impl Down<'_> {
             if wire.is_closing() {
                 return None;
             }
-            say!(
-                self.wire,
-                Debug,
-                "dialling {target}, for {limit:?} at the most"
-            );
+            say!(self.wire, Debug, "dialling {target}, for at most {limit:?}");
             match self.attempt(&target, limit) {
                 Ok(server) => return Some((target, server)),
                 Err(Failure::Here(error)) => {

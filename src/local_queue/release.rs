@@ -178,7 +178,7 @@ impl LocalQueue {
                             say!(
                                 self.session,
                                 Debug,
-                                "a tenure ends, as others could not be seen: {error:?}"
+                                "a tenure ends, as nobody knows whether others wait: {error:?}"
                             );
                             Next::Leave(stint)
                         }

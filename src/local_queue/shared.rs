@@ -448,7 +448,7 @@ impl SharedQueue {
                 say!(
                     self.session(),
                     Debug,
-                    "a group is not joined, as others could not be seen: {error:?}"
+                    "a group is not joined, as nobody knows whether others wait: {error:?}"
                 );
                 return false;
             }

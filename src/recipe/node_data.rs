@@ -24,7 +24,7 @@ impl NodeData {
             if data.len() > most {
                 let size = data.len();
                 return Err(Error::invalid(format!(
-                    "{folder}: node data of {size} bytes; ZooKeeper takes {most} at the most"
+                    "{folder}: node data of {size} bytes; ZooKeeper takes at most {most}"
                 )));
             }
         }

@@ -347,7 +347,7 @@ impl<'a> Contact<'a> {
                 say!(
                     self.session,
                     Debug,
-                    "{path}: its session is not proved to stand: {not:?}"
+                    "{path}: its session is not proved to be alive: {not:?}"
                 );
                 None
             }

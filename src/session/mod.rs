@@ -285,7 +285,7 @@ impl Session {
 
     fn gave_up(&self) -> Error {
         let (target, limit) = (&self.target, self.retry.give_up_after.unwrap_or_default());
-        Error::connection_loss(format!("{target}, for {limit:?} and more"))
+        Error::connection_loss(format!("{target}, for {limit:?} or longer"))
     }
 
     // ---- what the layers above register ----

@@ -125,7 +125,7 @@ impl Session {
         say!(
             self,
             Warn,
-            "session 0x{:x}: nothing proves any more that it stands at {}, so it may have expired",
+            "session 0x{:x}: nothing proves any more that it is alive at {}; it may have expired",
             epoch.session_id(),
             self.target()
         );

@@ -66,7 +66,7 @@ pub(crate) fn doctor(connection: &Connection, arguments: &Doctor) -> Result<(), 
     )?;
     findings.extend(judge_times(connection, granted, &round_trips, &cycles));
     if findings.is_empty() {
-        writeln!(out, "nothing to say against it")?;
+        writeln!(out, "no problems found")?;
     }
     for finding in findings {
         writeln!(out, "! {finding}")?;
@@ -188,7 +188,7 @@ fn judge_servers(servers: &[Server]) -> Vec<String> {
         );
     } else if servers.len().is_multiple_of(2) {
         findings.push(format!(
-            "{} servers bear no more losses than {}",
+            "{} servers survive no more failures than {} do",
             servers.len(),
             servers.len() - 1
         ));

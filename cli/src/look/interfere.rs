@@ -55,14 +55,14 @@ pub(crate) fn break_lock(connection: &Connection, arguments: &Break) -> Result<(
     }
     let node = arguments.node.escape_debug();
     Err(Failure::internal(format!(
-        "{path}: nobody stands there as {node}; `zklock who {path}` says who does"
+        "{path}: no participant has the node {node}; `zklock who {path}` shows them"
     )))
 }
 
 fn confirmed(path: &str, who: &Entry) -> io::Result<bool> {
     eprintln!("{path}:\n{who}");
     if who.holds {
-        eprintln!("It holds the lock. Until it has heard of this, two can be at it.");
+        eprintln!("It holds the lock. Until it hears of this, two holders may be active.");
     }
     eprint!("Remove it? [y/N] ");
     io::stderr().flush()?;
@@ -84,7 +84,7 @@ pub(crate) fn gc(connection: &Connection, arguments: &Gc) -> Result<(), Failure>
         writeln!(out, "{path}")?;
     }
     say(format_args!(
-        "{} folders below {root} are unused; nothing was removed, --force does it",
+        "{} folders below {root} are unused; nothing was removed (--force removes them)",
         unused.len()
     ));
     Ok(())

@@ -76,7 +76,7 @@ pub(crate) fn watch(connection: &Connection, arguments: &Watch) -> Result<(), Fa
         let queue = match queue(&client, &arguments.path, dialect) {
             Ok(queue) => queue,
             Err(error) if error.is_connection_loss() => {
-                say(format_args!("{error}; looking on"));
+                say(format_args!("{error}; going on"));
                 continue;
             }
             Err(error) => return Err(error.into()),

@@ -76,7 +76,7 @@ impl Lock {
             return Ok(());
         };
         let advice = match (self, in_use) {
-            (Self::Plain(_), Some(Kind::ReadersAndWriters)) => "say --shared or --write as they do",
+            (Self::Plain(_), Some(Kind::ReadersAndWriters)) => "use --shared or --write as they do",
             (Self::Shared(_) | Self::Write(_), Some(Kind::Mutex)) => {
                 "readers and writers need a path of their own"
             }
@@ -84,7 +84,7 @@ impl Lock {
         };
         let in_use = in_use.map(Kind::name).unwrap_or_default();
         Err(Failure::usage(format!(
-            "{path}: others use it as a {in_use} now, which would not keep them out; {advice}"
+            "{path}: others use it as a {in_use} now, which your lock would not exclude; {advice}"
         )))
     }
 

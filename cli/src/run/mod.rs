@@ -152,12 +152,12 @@ fn acquire(
         Some(guard) => Ok(guard),
         None if at_once(arguments) => Err(Failure::new(
             Status::Busy,
-            format!("{path}: somebody else has the lock; `zklock who {path}` says who"),
+            format!("{path}: somebody else has the lock; `zklock who {path}` shows who"),
         )),
         None => Err(Failure::new(
             Status::Busy,
             format!(
-                "{path}: not ours within {}; `zklock who {path}` says who has the lock",
+                "{path}: still busy after {}; `zklock who {path}` shows who has the lock",
                 humantime::format_duration(arguments.timeout.unwrap_or_default())
             ),
         )),

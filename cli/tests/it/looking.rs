@@ -113,7 +113,11 @@ fn only_who_is_named_is_broken() {
     let holder = hold(path, &[]);
     let nobody = said(&mut zklock(["break", path, "--node", "nobody"]));
     assert_eq!(nobody.status, 70);
-    assert!(nobody.err.contains("nobody stands there"), "{}", nobody.err);
+    assert!(
+        nobody.err.contains("no participant has the node nobody"),
+        "{}",
+        nobody.err
+    );
     assert_eq!(holder.finish().status, 0);
 }
 
