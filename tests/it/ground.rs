@@ -97,7 +97,7 @@ impl Puppet {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("built together with the tests");
+            .expect("the example `puppet`; build it by `cargo build --examples`");
         let mut puppet = Self {
             to: child.stdin.take().expect("piped"),
             from: BufReader::new(child.stdout.take().expect("piped")),
