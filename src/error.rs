@@ -250,6 +250,19 @@ impl Error {
     }
 
     /// The call would have waited for the calling thread itself.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let catalogue = zklock::RwLock::new(&client, "/locks/catalogue")?;
+    /// let reading = catalogue.read()?;
+    /// let refused = catalogue.write().expect_err("a reader cannot become a writer");
+    /// assert!(refused.is_would_deadlock());
+    /// drop(reading); // another writer may come first: look again at what was read
+    /// let writing = catalogue.write()?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn is_would_deadlock(&self) -> bool {
         self.0.kind == Kind::WouldDeadlock

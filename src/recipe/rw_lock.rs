@@ -166,19 +166,6 @@ impl RwLock {
     /// Waits until this thread may write. While ZooKeeper cannot be reached it waits as long as the
     /// client's [`RetryPolicy`](crate::RetryPolicy) says.
     ///
-    /// ```no_run
-    /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
-    /// # let catalogue = zklock::RwLock::new(&client, "/locks/catalogue")?;
-    /// let reading = catalogue.read()?;
-    /// let refused = catalogue.write().expect_err("a reader cannot become a writer");
-    /// assert!(refused.is_would_deadlock());
-    /// drop(reading); // another writer may come first: look again at what was read
-    /// let writing = catalogue.write()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock), and
     /// [`is_would_deadlock`](Error::is_would_deadlock) if this thread reads.
