@@ -40,7 +40,7 @@ struct Attempt<'a> {
 /// What a count of the permits came to.
 enum Counted {
     Fit(Arc<Tenure>),
-    /// By so many the limit is exceeded.
+    /// There are `over` more than the limit allows.
     TooMany {
         over: u32,
         /// What tells of another limit.
@@ -127,7 +127,7 @@ impl PermitFolder {
         tried.map_err(|error| self.folder.failure(error))
     }
 
-    /// Whether so many permits are free. Writes nothing.
+    /// Whether this many permits are free. Writes nothing.
     pub(crate) fn has_free(&self, wanted: usize) -> Result<bool> {
         self.folder.look(|contact| {
             let said = self.limit.ask(contact)?;

@@ -21,7 +21,7 @@ pub(crate) struct Claim<'a> {
     pub(crate) count: usize,
     /// A win comes with news of others, if that costs nothing extra.
     pub(crate) wants_news: bool,
-    /// Who wants to know how many are ahead.
+    /// Reports how many are ahead, if the caller asked for that.
     pub(crate) reporter: Option<&'a Reporter>,
     /// Is told the name of our node once it is in the queue.
     pub(crate) entered: &'a dyn Fn(&str),

@@ -48,9 +48,9 @@ pub(super) enum Kind {
 pub(super) struct Cadence {
     /// M: within any such time the leader sends its followers one PING.
     pub(super) ping_within: Duration,
-    /// q: a probe goes out when nothing of its kind was sent for so long.
+    /// q: a probe goes out when nothing of its kind was sent for this long.
     pub(super) probe_after: Duration,
-    /// A probe that is not answered for so long is the reason to go to another server.
+    /// A probe that is not answered for this long is the reason to go to another server.
     pub(super) patience: Duration,
 }
 

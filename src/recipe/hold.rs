@@ -119,7 +119,7 @@ pub(crate) fn least_sure(tenures: &[Arc<Tenure>]) -> LockState {
 
 /// A queue of this process' threads in which a thread holds.
 pub(crate) trait Turns {
-    /// Who holds excludes all others.
+    /// A holder excludes all others.
     const IS_EXCLUSIVE: bool;
 
     /// The tenure in which the calling thread holds.

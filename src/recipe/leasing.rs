@@ -191,8 +191,8 @@ impl Leasing {
         }
     }
 
-    /// Who holds, in the order of their leases' numbers, and then who waits, in order. The one at
-    /// the head of the queue may have a lease that does not fit yet.
+    /// The holders, in the order of their leases' numbers, and then the waiters, in order. The one
+    /// at the head of the queue may have a lease that does not fit yet.
     pub(crate) fn participants(&self) -> Result<Vec<Participant>> {
         let max = self.limit_now()?;
         // First those who wait: whose lease comes later is not taken for one that does not fit.

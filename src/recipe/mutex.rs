@@ -264,7 +264,7 @@ impl Mutex {
         self.queue.depth()
     }
 
-    /// Who holds the lock and who waits, in order, over all processes. A snapshot: it may be old
+    /// The holder and the waiters, in order, over all processes. A snapshot: it may be out of date
     /// when it arrives.
     ///
     /// Costs one request and one more for each participant.

@@ -7,7 +7,7 @@ use crate::global_queue::Queued;
 use crate::znode::identity::Identity;
 use crate::znode::names::Class;
 
-/// Who holds a lock or waits for it: one node in the lock's folder. See
+/// A holder of a lock, or one that waits for it: one node in the lock's folder. See
 /// [`Mutex::participants`](crate::Mutex::participants).
 ///
 /// A process has one node in a lock's queue for all its threads, so a participant is a process, not

@@ -260,7 +260,7 @@ impl RwLock {
         self.writers.is_owner()
     }
 
-    /// Who holds the lock and who waits, in order, over all processes. A snapshot: it may be old
+    /// The holders and the waiters, in order, over all processes. A snapshot: it may be out of date
     /// when it arrives. The reading threads of a process are usually one participant.
     ///
     /// Costs one request and one more for each participant.

@@ -122,8 +122,8 @@ impl Semaphore {
         self.try_acquire_many(1)
     }
 
-    /// Takes `count` permits, all or none, if so many are free and nobody waits; otherwise returns
-    /// `None`. See [`try_acquire`](Self::try_acquire).
+    /// Takes `count` permits, all or none, if that many are free and nobody waits; otherwise
+    /// returns `None`. See [`try_acquire`](Self::try_acquire).
     ///
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire) and [`acquire_many`](Self::acquire_many).

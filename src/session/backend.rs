@@ -50,8 +50,8 @@ pub(crate) enum NoReply {
     Refused(Refusal),
     /// The connection broke before the answer came: it may have been done or not.
     Lost,
-    /// So many connections in a row broke when they had to carry this request of so many bytes,
-    /// none of which answered it. To repeat it would break the next one, for everybody.
+    /// Several connections in a row broke while they carried this request, and none answered it. To
+    /// repeat it would break the next one, for everybody.
     Poison { bytes: usize, breaks: u32 },
 }
 

@@ -189,7 +189,7 @@ impl Session {
         self.backend().makes_readable_nodes()
     }
 
-    /// Who is told of what goes on.
+    /// Tells observers, loggers and counters what goes on.
     #[inline]
     pub(crate) fn observation(&self) -> &Observation {
         &self.observation

@@ -188,7 +188,7 @@ impl Tenure {
         lease.remaining(lease.now())
     }
 
-    /// An error unless at least so long is [remaining](Self::remaining).
+    /// An error unless at least this long is [remaining](Self::remaining).
     pub(crate) fn ensure_for(&self, needed: Duration) -> Result<()> {
         let remaining = self.remaining();
         if remaining.is_zero() {

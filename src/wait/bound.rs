@@ -171,7 +171,7 @@ pub(crate) fn deadline_after(timeout: Duration) -> Option<Instant> {
 pub(crate) struct Bound {
     pub(crate) deadline: Option<Instant>,
     pub(crate) cancel: Option<CancelToken>,
-    /// Who wants to know how many are ahead meanwhile.
+    /// Reports how many are ahead, if the caller asked for that.
     pub(crate) reporter: Option<Arc<Reporter>>,
 }
 

@@ -26,7 +26,7 @@ pub struct CancelToken(Arc<Inner>);
 #[derive(Debug, Default)]
 struct Inner {
     cancelled: AtomicBool,
-    /// Who waits with this token now. `cancelled` is set before this is read, and read by a new
+    /// The waiters with this token now. `cancelled` is set before this is read, and read by a new
     /// waiter after it has added itself, so one of the two always sees the other.
     waiting: Mutex<Vec<Weak<Signal>>>,
 }
