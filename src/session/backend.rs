@@ -50,8 +50,8 @@ pub(crate) enum NoReply {
     Refused(Refusal),
     /// The connection broke before the answer came: it may have been done or not.
     Lost,
-    /// Several connections in a row broke while they carried this request, and none answered it. To
-    /// repeat it would break the next one, for everybody.
+    /// `breaks` connections in a row broke while they carried this request of `bytes` bytes, and
+    /// none answered it. To repeat it would break the next one, for everybody.
     Poison { bytes: usize, breaks: u32 },
 }
 
