@@ -19,7 +19,7 @@ pub(crate) struct Queued {
     pub(crate) path: String,
     /// What it said before it was asked for the lock, if it was.
     pub(crate) data: Vec<u8>,
-    pub(crate) is_asked: bool,
+    pub(crate) is_revocation_requested: bool,
     pub(crate) class: Class,
     /// Nobody ahead of it keeps it waiting.
     pub(crate) holds: bool,
@@ -63,7 +63,7 @@ fn read(contact: &Contact<'_>, path: String, class: Class, holds: bool) -> Step<
         ours: stat.ephemeral_owner == contact.epoch().session_id(),
         stat,
         path,
-        is_asked: data.starts_with(REVOKE),
+        is_revocation_requested: data.starts_with(REVOKE),
         data: before_asked(&data).to_vec(),
         class,
         holds,

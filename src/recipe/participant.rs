@@ -32,7 +32,7 @@ pub struct Participant {
     pub(crate) path: String,
     pub(crate) position: usize,
     pub(crate) data: Vec<u8>,
-    pub(crate) is_asked: bool,
+    pub(crate) is_revocation_requested: bool,
     pub(crate) ours: bool,
     pub(crate) idle: bool,
     pub(crate) holds: bool,
@@ -56,7 +56,7 @@ impl Participant {
                 reads: queued.class == Class::Read,
                 path: queued.path,
                 data: queued.data,
-                is_asked: queued.is_asked,
+                is_revocation_requested: queued.is_revocation_requested,
             })
             .collect()
     }
@@ -114,8 +114,8 @@ impl Participant {
 
     /// Whether somebody has asked it for the lock; see [`Mutex::revoke`](crate::Mutex::revoke).
     #[must_use]
-    pub fn is_asked(&self) -> bool {
-        self.is_asked
+    pub fn is_revocation_requested(&self) -> bool {
+        self.is_revocation_requested
     }
 
     /// The data of its node, left for others to read. Empty if a request for the lock has replaced it,

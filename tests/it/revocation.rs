@@ -29,7 +29,7 @@ fn a_holder_hears_that_it_is_asked_and_decides() {
     // It goes on saying who it is, also when it is asked twice.
     assert!(other.revoke(&holder).expect("answers"));
     let asked = other.participants().expect("answers").remove(0);
-    assert!(asked.is_asked() && !holder.is_asked());
+    assert!(asked.is_revocation_requested() && !holder.is_revocation_requested());
     assert_eq!(asked.identity(), holder.identity());
     assert_eq!(asked.data(), holder.data());
     assert!(other.try_lock().expect("answers").is_none());
