@@ -136,8 +136,10 @@ impl Fault {
 
     pub(crate) fn strike(self, stage: &mut Stage<'_>, random: &mut Random) {
         // Of a removal it is not known yet whether there is anything to remove.
-        if self != Fault::NodeRemoved {
-            stage.note(format_args!("fault kind={}", self.name()));
+        match self.scope().worker {
+            _ if self == Fault::NodeRemoved => {}
+            Some(worker) => stage.note(format_args!("fault kind={} place={worker}", self.name())),
+            None => stage.note(format_args!("fault kind={}", self.name())),
         }
         let (ensemble, links) = (&stage.ensemble, stage.ensemble.links());
         match self {
@@ -222,13 +224,14 @@ impl Fault {
             Fault::LinksReset(..)
             | Fault::WorkerKilled(_)
             | Fault::WorkerReset(_)
-            | Fault::NodeRemoved => {}
+            | Fault::NodeRemoved => return,
             Fault::ServerCutOff(_)
             | Fault::ServerMuted(_)
             | Fault::ServerDeafened(_)
             | Fault::WayCut(..)
             | Fault::LinksSlow(_) => ensemble.links().heal(),
         }
+        stage.note(format_args!("mended kind={}", self.name()));
     }
 }
 
@@ -276,7 +279,7 @@ fn keep_with(doors: &[Proxy], server: usize, session: Duration) {
 /// all others: of several leases or parts the history would know one, and two plain nodes of one
 /// name cannot be told apart.
 fn remove_a_node(stage: &Stage<'_>, random: &mut Random) {
-    if !matches!(stage.plan.lock.as_str(), "mutex" | "rw" | "semaphore-mutex") {
+    if matches!(stage.plan.lock.as_str(), "semaphore" | "simple-mutex") {
         return;
     }
     let Some(folder) = aim::folder(&stage.plan.lock) else {

@@ -1,31 +1,40 @@
-//! Nobody hangs.
+//! Nobody hangs, and nobody is refused without a good reason.
 
 use crate::history::{Call, NANOS_PER_MS, Process, Record};
+use crate::violation::Violation;
 
-pub(crate) fn violations(record: &Record) -> Vec<String> {
+/// Why a call of a worker may not fail: it asks for nothing wrong, and does not close its client.
+const WRONG_REASONS: [&str; 4] = ["closed", "invalid", "would-deadlock", "other"];
+
+pub(crate) fn violations(record: &Record) -> Vec<Violation> {
     let mut violations = Vec::new();
+    let mut violate = |kind, story| violations.push(Violation::new(kind, story));
+    for why in WRONG_REASONS {
+        if let Some(count) = record.refusals.get(why) {
+            violate("wrong reason", format!("{count} calls failed with {why}"));
+        }
+    }
     for (name, process) in &record.processes {
         if !process.is_done && process.killed.is_none() {
-            violations.push(format!("{name} did not end"));
+            violate("process died", format!("{name} did not end"));
         }
     }
     for (((process, id), _), call) in &record.calls {
         let Some(process) = record.processes.get(process) else {
-            violations.push(format!("{} was never started", call.thread));
+            violate("process died", format!("{} was never started", call.thread));
             continue;
         };
         let name = format!("{} id={id} ({})", call.thread, call.verb);
         // What a process waited for when it was killed had its bound all the same.
         let Some(ended) = call.ended.or(process.killed) else {
-            violations.push(format!("{name} never returned"));
+            violate("call hung", format!("{name} never returned"));
             continue;
         };
         if let Some(late) = lateness(call, ended, process, record.terms.slack) {
             let late = late / NANOS_PER_MS;
-            violations.push(format!(
-                "{name} that began at {} returned {late} ms late",
-                call.began
-            ));
+            let began = call.began;
+            let story = format!("{name} that began at {began} returned {late} ms late");
+            violate("call late", story);
         }
     }
     violations
@@ -95,6 +104,16 @@ mod tests {
             wrong[0].contains("(wait) that began at 1000 returned 999"),
             "{wrong:?}"
         );
+    }
+
+    #[test]
+    fn a_call_that_fails_for_no_good_reason_is_seen() {
+        let refused = |why| {
+            let call = "1000 w0.0.0 call id=2 verb=wait\n1100 w0.0.0 none id=2 why=";
+            wrong_with(&[("4000 w0.0 done", &format!("{call}{why}\n4000 w0.0 done"))])
+        };
+        assert_eq!(refused("other"), ["1 calls failed with other"]);
+        assert!(refused("connection-loss").is_empty());
     }
 
     #[test]

@@ -16,7 +16,9 @@ pub(crate) struct Record {
     pub(crate) calls: BTreeMap<(Key, Step), Call>,
     pub(crate) holds: BTreeMap<Key, Hold>,
     pub(crate) removals: Vec<Removal>,
-    pub(crate) faults: BTreeMap<String, u64>,
+    pub(crate) faults: Vec<Fault>,
+    /// How often a call gave nothing, by the reason.
+    pub(crate) refusals: BTreeMap<String, u64>,
     /// Nodes and watches.
     pub(crate) left: Option<(u64, u64)>,
     pub(crate) is_complete: bool,
@@ -70,13 +72,32 @@ pub(crate) struct Hold {
     pub(crate) got: u64,
     pub(crate) looks: Vec<Look>,
     pub(crate) token: Option<u64>,
+    pub(crate) told: Option<u64>,
     pub(crate) is_untold: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Look {
     pub(crate) began: u64,
-    pub(crate) is_lost: bool,
+    pub(crate) ended: u64,
+    pub(crate) state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    Held,
+    Unsure,
+    Lost,
+}
+
+/// Harm that was done for a time.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) kind: String,
+    /// Of the worker that it was done to.
+    pub(crate) place: Option<String>,
+    pub(crate) began: u64,
+    pub(crate) mended: Option<u64>,
 }
 
 /// A node that the nemesis deleted, or tried to.
@@ -89,7 +110,7 @@ pub(crate) struct Removal {
 
 impl Hold {
     pub(crate) fn is_lost(&self) -> bool {
-        self.looks.iter().any(|look| look.is_lost)
+        self.looks.iter().any(|look| look.state == State::Lost)
     }
 }
 
@@ -151,8 +172,19 @@ impl Record {
                 begun.ok_or("nobody began to remove it")?.confirmed = Some(line.at);
             }
             "fault" => {
-                let kind = line.text("kind")?.to_owned();
-                *self.faults.entry(kind).or_default() += 1;
+                let place = line.fields.get("place").copied();
+                self.faults.push(Fault {
+                    kind: line.text("kind")?.to_owned(),
+                    place: place.map(str::to_owned),
+                    began: line.at,
+                    mended: None,
+                });
+            }
+            "mended" => {
+                let kind = line.text("kind")?;
+                let mut begun = self.faults.iter_mut().filter(|fault| fault.kind == kind);
+                let begun = begun.find(|fault| fault.mended.is_none());
+                begun.ok_or("it was not done")?.mended = Some(line.at);
             }
             "left" => self.left = Some((line.number("nodes")?, line.number("watches")?)),
             "end" => self.is_complete = true,
@@ -169,7 +201,11 @@ impl Record {
             "call" => self.add_call(line, key, Step::Acquire, line.text("verb")?)?,
             "give" => self.add_call(line, key, Step::Release, "release")?,
             "cancel" => self.call(key, Step::Acquire)?.cancelled = Some(line.at),
-            "none" => self.call(key, Step::Acquire)?.ended = Some(line.at),
+            "none" => {
+                self.call(key, Step::Acquire)?.ended = Some(line.at);
+                let why = line.text("why")?.to_owned();
+                *self.refusals.entry(why).or_default() += 1;
+            }
             "got" => {
                 self.call(key.clone(), Step::Acquire)?.ended = Some(line.at);
                 let hold = Hold {
@@ -179,6 +215,7 @@ impl Record {
                     got: line.at,
                     looks: Vec::new(),
                     token: None,
+                    told: None,
                     is_untold: false,
                 };
                 self.holds.insert(key, hold);
@@ -188,16 +225,18 @@ impl Record {
             "look" => {
                 let look = Look {
                     began: line.number("began")?,
-                    is_lost: match line.text("state")? {
-                        "held" | "suspect" => false,
-                        "lost" => true,
+                    ended: line.at,
+                    state: match line.text("state")? {
+                        "held" | "suspect" => State::Held,
+                        "unsure" => State::Unsure,
+                        "lost" => State::Lost,
                         other => return Err(format!("not a state: {other}")),
                     },
                 };
                 self.hold(&key)?.looks.push(look);
             }
             "token" => self.hold(&key)?.token = Some(line.number("value")?),
-            "told" => drop(self.hold(&key)?),
+            "told" => self.hold(&key)?.told = Some(line.at),
             "untold" => self.hold(&key)?.is_untold = true,
             other => return Err(format!("not an event: {other}")),
         }

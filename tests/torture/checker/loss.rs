@@ -1,22 +1,35 @@
 //! A loss is final, told, and learnt in time.
 
-use crate::history::{Hold, Record};
+use crate::history::{Hold, Record, State};
+use crate::violation::Violation;
 
-pub(crate) fn violations(record: &Record) -> Vec<String> {
+pub(crate) fn violations(record: &Record) -> Vec<Violation> {
     let mut violations = Vec::new();
     for ((process, id), hold) in &record.holds {
         let name = format!("{} id={id}", hold.thread);
-        let first_lost = hold.looks.iter().position(|look| look.is_lost);
-        if first_lost.is_some_and(|first| hold.looks[first..].iter().any(|look| !look.is_lost)) {
-            violations.push(format!("{name} was lost and held again"));
+        let mut violate = |kind, story| violations.push(Violation::new(kind, story));
+        let mut looks = hold.looks.iter();
+        let is_lost = looks.any(|look| look.state == State::Lost);
+        if is_lost && looks.any(|look| look.state != State::Lost) {
+            violate("held again", format!("{name} was lost and held again"));
+        }
+        let mut looks = hold.looks.iter().filter(|look| look.state != State::Lost);
+        if hold
+            .told
+            .is_some_and(|told| looks.any(|look| look.began > told))
+        {
+            violate(
+                "held again",
+                format!("{name} was told of its loss and held on"),
+            );
         }
         if hold.is_untold {
-            violations.push(format!("{name} knew of its loss and was not told"));
+            let story = format!("{name} knew of its loss and was not told");
+            violate("loss not told", story);
         }
         if let Some(late) = held_after_removal(record, process, hold) {
-            violations.push(format!(
-                "{name} held at {late}, long after its node was removed"
-            ));
+            let story = format!("{name} held at {late}, long after its node was removed");
+            violate("removal not learnt", story);
         }
     }
     violations
@@ -33,7 +46,7 @@ fn held_after_removal(record: &Record, process: &str, hold: &Hold) -> Option<u64
     let last = hold
         .looks
         .iter()
-        .filter(|look| !look.is_lost)
+        .filter(|look| look.state == State::Held)
         .map(|look| look.began)
         .max()?;
     let process = record.processes.get(process)?;
@@ -52,6 +65,18 @@ mod tests {
         let lost = "2950 w0.0.0 look id=1 state=lost began=2850\n3000 w0.0.0 look";
         let wrong = wrong_with(&[("3000 w0.0.0 look", lost)]);
         assert_eq!(wrong, ["w0.0.0 id=1 was lost and held again"]);
+    }
+
+    #[test]
+    fn nobody_holds_on_who_was_told() {
+        let told = "2500 w0.0.0 told id=1 why=Session\n3000 w0.0.0 look";
+        let wrong = wrong_with(&[("3000 w0.0.0 look", told)]);
+        assert_eq!(wrong, ["w0.0.0 id=1 was told of its loss and held on"]);
+        let then_lost = [
+            ("3000 w0.0.0 look", told),
+            ("state=held began=2900", "state=lost began=2900"),
+        ];
+        assert!(wrong_with(&then_lost).is_empty());
     }
 
     #[test]

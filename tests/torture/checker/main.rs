@@ -15,14 +15,14 @@
 //! | `start`, `kill` | nemesis | before it is done | `process` |
 //! | `stop`, `cont` | nemesis | before it is stopped, after it goes on | `process` |
 //! | `remove`, `removed` | nemesis | before a node is deleted, after | `node` |
-//! | `fault` | nemesis | | `kind` |
+//! | `fault`, `mended` | nemesis | before it is done, after it is mended | `kind`, `place` (of the worker that it is done to); `kind` |
 //! | `left` | nemesis | when all rest | `nodes`, `watches` |
 //! | `end` | nemesis | the last line | |
 //! | `call` | thread | before the call | `id`, `verb`, `bound_ms` (none: it may wait) |
 //! | `cancel` | thread | before the call is cancelled | `id` |
 //! | `got` | thread | after the call has returned | `id`, `right` (`alone`, `shared`, `permits:N`), `node` |
 //! | `none` | thread | after the call has returned | `id`, `why` |
-//! | `look` | thread | after | `id`, `state` (`held`, `suspect`, `lost`), `began`: before |
+//! | `look` | thread | after | `id`, `state` (`held`, `suspect`, `unsure`, `lost`), `began`: before |
 //! | `told`, `untold` | thread | a loss was pushed; a known one was not | `id` |
 //! | `token` | thread | | `id`, `value` |
 //! | `give`, `given` | thread | before a release, after | `id`, `bound_ms`; `id`, `why` |
@@ -33,17 +33,18 @@
 //!   the *beginning* of the last look that did not say `lost`: the look was answered later than
 //!   that, and a loss is final. What happens in a process that is stopped between a look and the
 //!   next is nobody's promise, and not in the interval. `suspect` counts as held: it says that
-//!   nobody else can have the lock yet. A node that the nemesis removed makes nothing certain from the
+//!   nobody else can have the lock yet. `unsure` is for libraries that cannot tell: nothing is certain
+//!   from the last look before it to the end of the next that says `held`. A node that the nemesis removed makes nothing certain from the
 //!   moment before its removal. Certain holds of one lock never overlap, unless all are `shared` or both are of
 //!   one thread (re-entry); permits held for certain are never more than the maximum.
-//! - **Loss is final**: no look says `held` or `suspect` after one of that hold said `lost`. It is
-//!   told as well as known. Whose node was removed does not hold for longer than a session timeout
+//! - **Loss is final**: no look says `held` or `suspect` after one of that hold said `lost`, or after
+//!   the loss was told. It is told as well as known. Whose node was removed does not hold for longer than a session timeout
 //!   and the slack.
 //! - **Fencing tokens never fall**: of two certain holds `alone`, one after the other, the later
-//!   has no smaller token.
+//!   has no smaller token. Two of different nodes have different ones.
 //! - **Nobody hangs**: each call ends within its bound, a cancelled one at once, each with the slack added
 //!   and the time taken off in which its process was stopped. A call without a bound ends before the
-//!   history does. A process ends by itself unless it was killed.
+//!   history does. No call fails as `closed`, `invalid`, `would-deadlock` or `other`. A process ends by itself unless it was killed.
 //! - **Nothing is left**: no node and no watch when all rest and the sessions of the killed are over.
 //! - **Something happened**: the locks were held and the history is whole.
 
@@ -52,11 +53,15 @@ mod exclusion;
 mod history;
 mod loss;
 mod tokens;
+mod violation;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use exclusion::Certain;
 use history::{NANOS_PER_MS, Record};
+use violation::Violation;
 
 /// One fault breaks many promises, and the first few tell it.
 const MOST_SHOWN: usize = 20;
@@ -75,9 +80,10 @@ fn main() -> ExitCode {
         }
     };
     let violations = violations(&record);
-    print_summary(&record, violations.len());
+    print_summary(&record);
+    println!("violations: {}", violation::summary(&violations));
     for violation in violations.iter().take(MOST_SHOWN) {
-        println!("VIOLATION: {violation}");
+        println!("VIOLATION: {}", violation.story);
     }
     if violations.len() > MOST_SHOWN {
         println!("and {} more", violations.len() - MOST_SHOWN);
@@ -105,7 +111,7 @@ fn read(folder: &Path) -> Result<Record, String> {
 }
 
 /// Everything that must not be.
-fn violations(record: &Record) -> Vec<String> {
+fn violations(record: &Record) -> Vec<Violation> {
     let mut violations = exclusion::violations(record);
     violations.extend(loss::violations(record));
     violations.extend(tokens::violations(record));
@@ -114,45 +120,73 @@ fn violations(record: &Record) -> Vec<String> {
     violations
 }
 
-fn wholeness(record: &Record) -> Vec<String> {
+fn wholeness(record: &Record) -> Vec<Violation> {
     let mut violations = Vec::new();
+    let mut violate = |kind, story| violations.push(Violation::new(kind, story));
     if exclusion::certain_holds(record).is_empty() {
-        violations.push("nobody ever held the lock: this proves nothing".to_owned());
+        let story = "nobody ever held the lock: this proves nothing";
+        violate("proves nothing", story.to_owned());
     }
     match record.left {
-        None => violations.push("nobody looked at what was left".to_owned()),
+        None => violate(
+            "proves nothing",
+            "nobody looked at what was left".to_owned(),
+        ),
         Some((0, 0)) => {}
         Some((nodes, watches)) => {
-            violations.push(format!("{nodes} nodes and {watches} watches are left"));
+            let story = format!("{nodes} nodes and {watches} watches are left");
+            violate("something left", story);
         }
     }
     if !record.is_complete {
-        violations.push("the history has no end".to_owned());
+        violate("proves nothing", "the history has no end".to_owned());
     }
     violations
 }
 
-fn print_summary(record: &Record, violations: usize) {
+fn print_summary(record: &Record) {
     let certain = exclusion::certain_holds(record);
     let held: u64 = certain.iter().map(|hold| hold.end - hold.start).sum();
     let looks: usize = record.holds.values().map(|hold| hold.looks.len()).sum();
     let lost = record.holds.values().filter(|hold| hold.is_lost()).count();
     println!(
-        "{}: {} processes, {} calls, {} holds ({} certain for {} ms in all, {lost} lost), {looks} looks",
+        "{}: {} processes, {} calls, {} holds (certain for {} ms in all, {lost} lost), {looks} looks",
         record.terms.lock,
         record.processes.len(),
         record.calls.len(),
         record.holds.len(),
-        certain.len(),
         held / NANOS_PER_MS,
     );
-    let faults: Vec<String> = record
-        .faults
+    println!(
+        "longest time without one who held for certain: {} ms",
+        longest_pause(&certain)
+    );
+    println!("calls that gave nothing: {}", counts(&record.refusals));
+    let mut faults = BTreeMap::new();
+    for fault in &record.faults {
+        *faults.entry(fault.kind.clone()).or_default() += 1;
+    }
+    println!("faults: {}", counts(&faults));
+}
+
+/// Between the end of one hold and the beginning of the next. No promise says how long that may be,
+/// as there are faults all the time.
+fn longest_pause(certain: &[Certain<'_>]) -> u64 {
+    let mut longest = 0;
+    let mut held_until = certain.first().map_or(0, |first| first.start);
+    for hold in certain {
+        longest = longest.max(hold.start.saturating_sub(held_until));
+        held_until = held_until.max(hold.end);
+    }
+    longest / NANOS_PER_MS
+}
+
+fn counts(things: &BTreeMap<String, u64>) -> String {
+    let words: Vec<String> = things
         .iter()
-        .map(|(kind, count)| format!("{kind} {count}"))
+        .map(|(name, count)| format!("{name} {count}"))
         .collect();
-    println!("faults: {}", faults.join(", "));
-    println!("violations: {violations}");
+    words.join(", ")
 }
 
 /// A history that keeps every promise; tests break one at a time.
@@ -189,7 +223,8 @@ fn wrong_with(changes: &[(&str, &str)]) -> Vec<String> {
     }
     let mut record = Record::default();
     record.add(&history).expect("it can be read");
-    violations(&record)
+    let stories = violations(&record).into_iter();
+    stories.map(|violation| violation.story).collect()
 }
 
 #[cfg(test)]

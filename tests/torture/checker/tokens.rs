@@ -1,9 +1,12 @@
-//! Fencing tokens never fall.
+//! Fencing tokens never fall, and no two contenders have one token.
+
+use std::collections::HashMap;
 
 use crate::exclusion::{Certain, certain_holds};
 use crate::history::{Record, Right};
+use crate::violation::Violation;
 
-pub(crate) fn violations(record: &Record) -> Vec<String> {
+pub(crate) fn violations(record: &Record) -> Vec<Violation> {
     let mut violations = Vec::new();
     let fenced: Vec<(Certain<'_>, u64)> = certain_holds(record)
         .into_iter()
@@ -22,13 +25,33 @@ pub(crate) fn violations(record: &Record) -> Vec<String> {
             }
         }
         if let Some((before, most)) = largest.filter(|(_, most)| most > token) {
-            violations.push(format!(
-                "the token {token} of {} id={} came after {most} of {} id={}",
-                next.hold.thread, next.name.1, before.hold.thread, before.name.1,
-            ));
+            let (next, before) = (describe(next), describe(before));
+            let story = format!("the token {token} of {next} came after {most} of {before}");
+            violations.push(Violation::new("token fell", story));
+        }
+    }
+    violations.extend(shared_tokens(&fenced));
+    violations
+}
+
+/// A store cannot tell two contenders with the same token apart. Threads that take turns with one
+/// node have one token rightly; a dash names no node.
+fn shared_tokens(fenced: &[(Certain<'_>, u64)]) -> Vec<Violation> {
+    let mut owners: HashMap<u64, &Certain<'_>> = HashMap::new();
+    let mut violations = Vec::new();
+    for (one, token) in fenced.iter().filter(|(one, _)| one.hold.node != "-") {
+        let owner = owners.entry(*token).or_insert(one);
+        if owner.hold.node != one.hold.node {
+            let (one, other) = (describe(one), describe(owner));
+            let story = format!("{one} and {other} have the token {token}, with a node each");
+            violations.push(Violation::new("token shared", story));
         }
     }
     violations
+}
+
+fn describe(certain: &Certain<'_>) -> String {
+    format!("{} id={}", certain.hold.thread, certain.name.1)
 }
 
 #[cfg(test)]
@@ -46,7 +69,17 @@ mod tests {
 
     #[test]
     fn one_token_for_a_whole_tenure_is_right() {
-        assert!(wrong_with(&[("value=8", "value=7")]).is_empty());
+        let one_node = ("node=/l/b", "node=/l/a");
+        assert!(wrong_with(&[("value=8", "value=7"), one_node]).is_empty());
+    }
+
+    #[test]
+    fn one_token_for_two_nodes_is_seen() {
+        let wrong = wrong_with(&[("value=8", "value=7")]);
+        assert_eq!(
+            wrong,
+            ["w1.0.0 id=1 and w0.0.0 id=1 have the token 7, with a node each"]
+        );
     }
 
     #[test]
