@@ -139,18 +139,7 @@ impl Machine {
     }
 
     fn start() -> Result<Machine, String> {
-        let curator = class_path()?;
-        let classes = compiled(&curator)?;
-        let all = [classes.into_os_string(), curator.into()].join(":".as_ref());
-        let mut child = Command::new(&Installation::find().java)
-            .args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:-UsePerfData"])
-            .args(pace())
-            .arg("-Djava.net.preferIPv4Stack=true")
-            // It shouts when a session ends while somebody waits, which tests do on purpose.
-            .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
-            .arg("-cp")
-            .arg(all)
-            .arg("Puppet")
+        let mut child = java("Puppet")?
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -223,21 +212,43 @@ fn deliver(answers: BufReader<ChildStdout>, actors: &Mutex<HashMap<u32, Sender<S
     actors.lock().expect("nobody panics inside").clear();
 }
 
-/// Asks the script where Curator is. It has little to do when it is there.
-fn class_path() -> Result<String, String> {
-    let script = repository().join("scripts/install-curator");
-    let output = run(Command::new(script))?;
-    let path = String::from_utf8(output.stdout).map_err(|error| error.to_string())?;
-    Ok(path.trim_end().to_owned())
+/// Runs a program of `tests/curator`, with Curator at hand.
+pub(crate) fn java(program: &str) -> Result<Command, String> {
+    let curator = class_path()?;
+    let classes = compiled(program, &curator)?;
+    let all = [classes.into_os_string(), curator.into()].join(":".as_ref());
+    let mut command = Command::new(&Installation::find().java);
+    command
+        .args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:-UsePerfData"])
+        .args(pace())
+        .arg("-Djava.net.preferIPv4Stack=true")
+        // It shouts when a session ends while somebody waits, which tests do on purpose.
+        .arg("-Dorg.slf4j.simpleLogger.defaultLogLevel=off")
+        .arg("-cp")
+        .arg(all)
+        .arg(program);
+    Ok(command)
 }
 
-/// Compiles the Java program, unless that was done before: into the target folder, in a folder that
+/// Asks the script where Curator is, once. It has little to do when it is there.
+fn class_path() -> Result<String, String> {
+    static FOUND: OnceLock<Result<String, String>> = OnceLock::new();
+    let ask = || {
+        let script = repository().join("scripts/install-curator");
+        let output = run(Command::new(script))?;
+        let path = String::from_utf8(output.stdout).map_err(|error| error.to_string())?;
+        Ok(path.trim_end().to_owned())
+    };
+    FOUND.get_or_init(ask).clone()
+}
+
+/// Compiles a Java program, unless that was done before: into the target folder, in a folder that
 /// is named for what it was made from.
-fn compiled(class_path: &str) -> Result<PathBuf, String> {
-    let source = repository().join("tests/curator/Puppet.java");
+fn compiled(program: &str, class_path: &str) -> Result<PathBuf, String> {
+    let source = repository().join(format!("tests/curator/{program}.java"));
     let text = fs::read(&source).map_err(|error| error.to_string())?;
     let mut hasher = DefaultHasher::new();
-    (class_path, text).hash(&mut hasher);
+    (program, class_path, text).hash(&mut hasher);
     let all = target().join("curator");
     let classes = all.join(format!("{:016x}", hasher.finish()));
     if classes.exists() {

@@ -93,7 +93,7 @@ impl Drop for Kazoo {
 
 /// The Python that has kazoo, installed if it is missing. Asked once in a test process, also when
 /// that fails: it takes its time.
-fn python() -> &'static Path {
+pub(crate) fn python() -> &'static Path {
     static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let found = FOUND.get_or_init(install);
     found.as_deref().unwrap_or_else(|why| {

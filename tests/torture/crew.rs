@@ -2,12 +2,13 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::history::History;
+use crate::program;
 use crate::random::Random;
 use crate::stage::Plan;
 use crate::support::{Ensemble, Proxy, process};
@@ -120,8 +121,8 @@ impl Place {
         history.note("nemesis", format_args!("start process={name}"));
         let own_history: PathBuf = plan.folder.join(format!("{name}.history"));
         let doors: Vec<String> = self.doors.iter().map(Proxy::connect_string).collect();
-        let mut child = Command::new(crate::program("torture_worker"))
-            .args([&doors.join(","), &plan.lock, PATH])
+        let mut child = program::worker(&plan.lock)
+            .args([&doors.join(","), PATH])
             .args([&plan.session.as_millis().to_string(), &name])
             .arg(own_history)
             .arg(seed.to_string())

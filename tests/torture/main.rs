@@ -13,20 +13,22 @@ mod faults;
 mod history;
 mod leftovers;
 mod nemesis;
+mod program;
 mod random;
 mod stage;
 #[path = "../support/mod.rs"]
 mod support;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
+use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 
 use nemesis::Nemesis;
 use random::Random;
-use stage::{LOCKS, Plan, Stage};
+use stage::{LOCKS, PEERS, Plan, Stage};
 
 /// Tortures locks on an ensemble of three real servers, and says whether they kept their promises.
 #[derive(Debug, Parser)]
@@ -37,8 +39,8 @@ struct Arguments {
     /// For how long, for each lock.
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
-    /// mutex, rw, semaphore, semaphore-mutex, simple-mutex, multi; any, which the seed chooses; or
-    /// all, one after the other.
+    /// mutex, rw, semaphore, semaphore-mutex, simple-mutex, multi; any, which the seed chooses; all,
+    /// one after the other. The mutexes of other libraries: kazoo-mutex, curator-mutex; peers, both.
     #[arg(long, default_value = "mutex")]
     lock: String,
     /// The session timeout of the workers. The servers' tick is a quarter of it.
@@ -48,6 +50,9 @@ struct Arguments {
     /// longer than a session: a follower without a leader answers after its sessions' end.
     #[arg(long, default_value_t = 12)]
     sync_limit: u32,
+    /// Does no harm, to see that the workers and the checker agree about what is right.
+    #[arg(long)]
+    calm: bool,
     /// Where histories are kept.
     #[arg(long, default_value = "target/torture")]
     folder: PathBuf,
@@ -62,14 +67,16 @@ fn main() -> ExitCode {
     let locks: Vec<&str> = match arguments.lock.as_str() {
         "all" => LOCKS.to_vec(),
         "any" => vec![Random::new(seed).of(&LOCKS)],
+        "peers" => PEERS.to_vec(),
         lock => LOCKS
-            .iter()
-            .copied()
+            .into_iter()
+            .chain(PEERS)
             .filter(|known| *known == lock)
             .collect(),
     };
     if locks.is_empty() {
-        eprintln!("torture: --lock is all, any or one of {}", LOCKS.join(", "));
+        let known = [LOCKS.join(", "), PEERS.join(", ")].join(", ");
+        eprintln!("torture: --lock is all, any, peers or one of {known}");
         return ExitCode::from(2);
     }
     let mut all_is_well = true;
@@ -83,27 +90,27 @@ fn main() -> ExitCode {
             folder: arguments.folder.join(format!("{lock}-{seed}")),
         };
         println!("== {lock}, seed {seed}, {} minutes", arguments.minutes);
-        all_is_well &= torture(&plan, Duration::from_secs_f64(arguments.minutes * 60.0));
+        let time = Duration::from_secs_f64(arguments.minutes * 60.0);
+        all_is_well &= torture(&plan, time, arguments.calm);
     }
     ExitCode::from(u8::from(!all_is_well))
 }
 
 /// Plays one plan and has it judged.
-fn torture(plan: &Plan, time: Duration) -> bool {
+fn torture(plan: &Plan, time: Duration, is_calm: bool) -> bool {
     let mut stage = Stage::set(plan);
-    Nemesis::new(plan.seed).play(&mut stage, time);
+    if is_calm {
+        // This is how long it lasts, not a wait for anything.
+        thread::sleep(time);
+    } else {
+        Nemesis::new(plan.seed).play(&mut stage, time);
+    }
     stage.end();
     drop(stage);
-    let judged = Command::new(program("torture_checker"))
+    let judged = Command::new(program::built("torture_checker"))
         .arg(&plan.folder)
         .status()
         .expect("built together with this");
     println!("history: {}", plan.folder.display());
     judged.success()
-}
-
-/// A program that was built together with this one.
-fn program(name: &str) -> PathBuf {
-    let own = std::env::current_exe().expect("we run");
-    own.parent().unwrap_or(Path::new(".")).join(name)
 }

@@ -20,6 +20,9 @@ pub(crate) const LOCKS: [&str; 6] = [
     "multi",
 ];
 
+/// The mutexes of other libraries. They are not among all locks: what they promise is theirs to say.
+pub(crate) const PEERS: [&str; 2] = ["kazoo-mutex", "curator-mutex"];
+
 /// How many permits a semaphore has; as the workers build it.
 const PERMITS: u32 = 3;
 

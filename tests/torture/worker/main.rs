@@ -1,6 +1,6 @@
 //! A process that takes a lock again and again until it is told to rest, or dies.
 //!
-//! `torture_worker SERVERS LOCK PATH SESSION_MS NAME HISTORY SEED` obeys two words on its input: at
+//! `torture_worker LOCK SERVERS PATH SESSION_MS NAME HISTORY SEED` obeys two words on its input: at
 //! `rest` its threads end what they do, and it answers `resting`; at `close` it closes its client and
 //! ends. When its input ends, it ends at once.
 
@@ -30,8 +30,8 @@ const THREADS: u64 = 3;
 fn main() {
     let _ = env_logger::builder().format_timestamp_millis().try_init();
     let arguments: Vec<String> = std::env::args().collect();
-    let [_, servers, kind, path, session, name, history, seed] = arguments.as_slice() else {
-        panic!("torture_worker SERVERS LOCK PATH SESSION_MS NAME HISTORY SEED");
+    let [_, kind, servers, path, session, name, history, seed] = arguments.as_slice() else {
+        panic!("torture_worker LOCK SERVERS PATH SESSION_MS NAME HISTORY SEED");
     };
     let kind: Kind = kind.parse().expect("a kind of lock");
     let session = Duration::from_millis(session.parse().expect("milliseconds"));
