@@ -67,16 +67,23 @@ impl Nemesis {
         }
     }
 
-    /// From a hiccup to more than a session; what cuts a worker off is for longer as often as not.
+    /// From a hiccup to more than a session; what cuts a worker off is for longer as often as not. At
+    /// times a server is silent until the others have given it up, and comes back to another leader.
     fn lasts(&mut self, stage: &Stage<'_>, fault: Fault) -> Duration {
         let session = stage.plan.session;
-        let often_long = match fault {
-            Fault::ShareOfPartition(..) => 100,
-            Fault::WorkerCutOff(..) | Fault::WorkerRefused(_) => 50,
-            _ => 0,
+        let longer_than_session = (session * 5 / 4, session * 3);
+        let given_up = stage.plan.given_up_after();
+        let (often_long, (least, most)) = match fault {
+            Fault::ShareOfPartition(..) => (100, longer_than_session),
+            Fault::WorkerCutOff(..) | Fault::WorkerRefused(_) => (50, longer_than_session),
+            Fault::ServerStopped(_)
+            | Fault::ServerCutOff(_)
+            | Fault::ServerMuted(_)
+            | Fault::ServerDeafened(_) => (10, (given_up, given_up + session)),
+            _ => (0, longer_than_session),
         };
         if self.random.percent(often_long) {
-            return self.random.between(session * 5 / 4, session * 3);
+            return self.random.between(least, most);
         }
         let most = self
             .random

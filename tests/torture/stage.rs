@@ -44,6 +44,13 @@ pub(crate) struct Plan {
     pub(crate) folder: PathBuf,
 }
 
+impl Plan {
+    /// For how long a server is silent before its peers give it up.
+    pub(crate) fn given_up_after(&self) -> Duration {
+        Duration::from_millis(self.tick_ms.into()) * self.sync_limit
+    }
+}
+
 /// Everything that the nemesis can do harm to.
 pub(crate) struct Stage<'a> {
     pub(crate) plan: &'a Plan,
