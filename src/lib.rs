@@ -63,6 +63,7 @@
 //! - `tls`: connections over TLS, client certificates included.
 //! - `sasl`: logging in by SASL DIGEST-MD5.
 //! - `serde`: [`ClientConfig`] can be read from files of settings.
+//! - `metrics`: `MetricsObserver` records waits, holds, losses and more by the `metrics` facade.
 
 #[cfg(not(shuttle))]
 mod client;
@@ -100,6 +101,8 @@ pub use recipe::{
 pub use session::LossReason;
 pub use session::acl::{Acl, Permissions};
 pub use session::connection::{ConnectionEvent, ConnectionState};
+#[cfg(feature = "metrics")]
+pub use session::observe::MetricsObserver;
 pub use session::observe::Stats;
 pub use session::observe::observer::Observer;
 pub use session::retry::RetryPolicy;

@@ -129,7 +129,7 @@ impl Client {
             probe_by_sync: false,
             tls: None,
             login: None,
-            observer: None,
+            observers: Vec::new(),
         }
     }
 
@@ -350,7 +350,7 @@ pub struct ClientBuilder {
     probe_by_sync: bool,
     tls: Option<Tls>,
     login: Option<Login>,
-    observer: Option<Arc<dyn Observer>>,
+    observers: Vec<Box<dyn Observer>>,
 }
 
 impl ClientBuilder {
@@ -450,12 +450,13 @@ impl ClientBuilder {
         self
     }
 
-    /// The [`Observer`] that hears what the client and its locks do. Defaults to none.
+    /// Adds an [`Observer`] that hears what the client and its locks do. Defaults to none.
     ///
-    /// An observer that owns a handle of this client keeps the session open: call
-    /// [`Client::close`].
+    /// Several hear each event one after the other, in the order in which they were added, on one
+    /// thread: one that blocks holds up the others. An observer that owns a handle of this client
+    /// keeps the session open: call [`Client::close`].
     pub fn observer(mut self, observer: impl Observer + 'static) -> Self {
-        self.observer = Some(Arc::new(observer));
+        self.observers.push(Box::new(observer));
         self
     }
 
@@ -486,7 +487,7 @@ impl ClientBuilder {
         if let Some(tls) = &self.tls {
             tls.check().map_err(Error::invalid)?;
         }
-        let session = Session::new(self.servers.clone(), self.retry.clone(), self.observer);
+        let session = Session::new(self.servers.clone(), self.retry.clone(), self.observers);
         // From here on the session is closed when this function fails.
         let client = Client {
             handle: Arc::new(Handle {
@@ -576,7 +577,7 @@ impl fmt::Debug for ClientBuilder {
             .field("create_chroot", &self.create_chroot)
             .field("tls", &self.tls)
             .field("login", &self.login)
-            .field("is_observed", &self.observer.is_some())
+            .field("observers", &self.observers.len())
             .finish()
     }
 }

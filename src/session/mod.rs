@@ -140,13 +140,14 @@ impl Session {
     pub(crate) fn new(
         target: String,
         retry: RetryPolicy,
-        observer: Option<Arc<dyn Observer>>,
+        observers: Vec<Box<dyn Observer>>,
     ) -> Arc<Self> {
         let mut phase = SessionPhase::new(sync::now());
         phase.hold_back();
+        let fork = ForkCheck::new();
         Arc::new(Self {
             target,
-            fork: ForkCheck::new(),
+            fork: fork.clone(),
             retry,
             backend: OnceLock::new(),
             state: Mutex::new(State {
@@ -163,7 +164,7 @@ impl Session {
             watches: Watches::default(),
             chores: JobQueue::new("zklock-chores", usize::MAX),
             orphans: Orphans::default(),
-            observation: Observation::new(observer),
+            observation: Observation::new(observers, fork),
         })
     }
 
@@ -250,7 +251,12 @@ impl Session {
         self.state.lock().phase.open().cloned()
     }
 
+    /// The session that stands; none in a forked child.
     pub(crate) fn epoch(&self) -> Option<Arc<Epoch>> {
+        // There the lock may be held by a thread that is not there.
+        if self.is_forked() {
+            return None;
+        }
         self.state.lock().phase.epoch().cloned()
     }
 

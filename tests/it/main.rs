@@ -26,6 +26,8 @@ mod lock_registry;
 mod looking_around;
 mod lost_replies;
 mod maximum;
+#[cfg(feature = "metrics")]
+mod metrics;
 mod multi_lock;
 mod mutex;
 mod names;

@@ -57,7 +57,7 @@ impl Ensemble {
 
     /// A client with a session that stands.
     pub(crate) fn connect(self: &Arc<Self>) -> (Arc<Session>, Arc<Line>) {
-        let session = Session::new("memory".into(), RetryPolicy::new(), None);
+        let session = Session::new("memory".into(), RetryPolicy::new(), Vec::new());
         let line = Arc::new(Line {
             ensemble: Arc::clone(self),
             session: OnceLock::new(),

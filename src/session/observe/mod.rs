@@ -5,14 +5,19 @@
 //! order. Without an observer, each event costs one plain load.
 
 mod counts;
+#[cfg(feature = "metrics")]
+mod metrics_observer;
 pub(crate) mod observer;
 
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::counts::Stats;
 use self::counts::{Counts, Waits};
+#[cfg(feature = "metrics")]
+pub use self::metrics_observer::MetricsObserver;
 use self::observer::{
     Acquired, Label, Lost, Miss, Missed, Observer, OrphanCleaned, Queued, Released, Retrying,
     TenureEnded, Way,
@@ -20,6 +25,7 @@ use self::observer::{
 use super::connection::ConnectionEvent;
 use super::loss::LossReason;
 use crate::error::Error;
+use crate::fork::ForkCheck;
 use crate::job_queue::JobQueue;
 
 /// What is kept for an observer or a logger that is stuck.
@@ -27,33 +33,37 @@ const BACKLOG: usize = 4096;
 
 /// See the [module](self).
 pub(crate) struct Observation {
-    observer: Option<Arc<dyn Observer>>,
+    /// Each hears all, in this order.
+    observers: Arc<[Box<dyn Observer>]>,
     /// Runs what is somebody else's.
     aside: JobQueue,
     counts: Counts,
+    fork: ForkCheck,
 }
 
 impl Observation {
-    pub(crate) fn new(observer: Option<Arc<dyn Observer>>) -> Self {
+    pub(crate) fn new(observers: Vec<Box<dyn Observer>>, fork: ForkCheck) -> Self {
         Self {
-            observer,
+            observers: observers.into(),
             aside: JobQueue::new("zklock-aside", BACKLOG),
             counts: Counts::default(),
+            fork,
         }
     }
 
     /// Whether anybody observes.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.observer.is_some()
+        !self.observers.is_empty()
     }
 
     /// All that is counted here.
     pub(super) fn stats(&self) -> Stats {
-        Stats {
-            left_out: self.aside.left_out(),
-            ..self.counts.stats()
+        let mut stats = self.counts.stats();
+        if !self.fork.forked() {
+            stats.left_out = self.aside.left_out();
         }
+        stats
     }
 
     /// One more thread waits, as long as the answer is there.
@@ -65,11 +75,19 @@ impl Observation {
         &self.aside
     }
 
-    fn tell(&self, event: impl FnOnce(&dyn Observer) + Send + 'static) {
-        if let Some(observer) = &self.observer {
-            let observer = Arc::clone(observer);
-            self.aside.run(move || event(&*observer));
+    fn tell(&self, event: impl Fn(&dyn Observer) + Send + 'static) {
+        // In a forked child nothing runs aside, and what is locked there may stay so for ever.
+        if !self.is_on() || self.fork.forked() {
+            return;
         }
+        let observers = Arc::clone(&self.observers);
+        self.aside.run(move || {
+            for observer in &*observers {
+                // One that panics keeps nothing from those after it. The panic hook has said what
+                // there is to say.
+                let _ = catch_unwind(AssertUnwindSafe(|| event(&**observer)));
+            }
+        });
     }
 
     /// Has a line logged where a logger that is stuck holds up nobody. Asks the logger nothing on
@@ -80,7 +98,7 @@ impl Observation {
         target: &'static str,
         line: impl FnOnce() -> String,
     ) {
-        if level <= log::max_level() {
+        if level <= log::max_level() && !self.fork.forked() {
             let line = line();
             self.aside
                 .run(move || log::log!(target: target, level, "{line}"));
@@ -98,7 +116,8 @@ impl Observation {
     pub(crate) fn queued(&self, label: &Label) {
         if self.is_on() {
             let label = label.clone();
-            self.tell(move |observer| observer.queued(&Queued { label }));
+            let queued = Queued { label };
+            self.tell(move |observer| observer.queued(&queued));
         }
     }
 
@@ -107,7 +126,7 @@ impl Observation {
         match by {
             Way::Asked => self.counts.asked(waited),
             Way::HandedOver => self.counts.handed_over(),
-            Way::Lingering => {}
+            Way::Lingering | Way::Parts => {}
         }
         if self.is_on() {
             let label = label.clone();
@@ -117,18 +136,16 @@ impl Observation {
     }
 
     pub(crate) fn failed(&self, label: &Label, waited: Duration, error: &Error) {
-        let why = if error.is_timeout() {
-            Miss::TimedOut
-        } else if error.is_cancelled() {
-            Miss::Cancelled
-        } else {
-            Miss::Failed
-        };
-        self.missed(label, waited, why);
+        self.missed(label, waited, Miss::of(error));
     }
 
     pub(crate) fn missed(&self, label: &Label, waited: Duration, why: Miss) {
         self.counts.missed(why);
+        self.missed_whole(label, waited, why);
+    }
+
+    /// Of something whose parts are counted.
+    pub(crate) fn missed_whole(&self, label: &Label, waited: Duration, why: Miss) {
         if self.is_on() {
             let label = label.clone();
             let missed = Missed { label, waited, why };
@@ -160,7 +177,8 @@ impl Observation {
         self.counts.lost();
         if self.is_on() {
             let label = label.clone();
-            self.tell(move |observer| observer.lost(&Lost { label, reason }));
+            let lost = Lost { label, reason };
+            self.tell(move |observer| observer.lost(&lost));
         }
     }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::super::connection::ConnectionEvent;
 use super::super::loss::LossReason;
+use crate::error::Error;
 
 /// Hears what a client and its locks do; given to
 /// [`ClientBuilder::observer`](crate::ClientBuilder::observer).
@@ -16,8 +17,20 @@ use super::super::loss::LossReason;
 /// [`Stats::left_out`](crate::Stats::left_out)). A method may call the library. One that panics is
 /// called again with the next event.
 ///
-/// Re-entries are not told, nor is the lock in front of a [`Semaphore`](crate::Semaphore)'s
-/// permits.
+/// # What is told of what
+/// | | told as |
+/// |---|---|
+/// | [`Mutex`](crate::Mutex), [`SimpleMutex`](crate::SimpleMutex), a side of a [`RwLock`](crate::RwLock), a lock of a [`LockRegistry`](crate::LockRegistry) | a lock |
+/// | permits of a [`Semaphore`](crate::Semaphore) that are acquired together, a [`SemaphoreMutex`](crate::SemaphoreMutex) | a lock; the lock in front of them is not told of apart from them |
+/// | [`MultiLock`](crate::MultiLock) | its parts, each as the lock that it is. With a [label](crate::MultiLockBuilder::label), the whole as well: each call that acquires it or does not, and each release; [`Way::Parts`] |
+///
+/// Not told of are
+/// - **re-entries**, neither when they are entered nor when they are left: they cost less than
+///   telling would, and nobody waits;
+/// - **[`Barrier`](crate::Barrier) and [`DoubleBarrier`](crate::DoubleBarrier)**: who waits there
+///   waits for the others to come, and their times would say nothing beside those of locks. What
+///   happens to their connection and their nodes is told of;
+/// - **calls in a forked child**, where nothing of the client runs.
 ///
 /// ```no_run
 /// use zklock::{Client, Observer, event};
@@ -97,6 +110,9 @@ pub enum Way {
     HandedOver,
     /// It was kept for the next thread of this process.
     Lingering,
+    /// One after the other, as the parts of a [`MultiLock`](crate::MultiLock) that has a label. Each
+    /// of them is told of, and counted in [`Stats`](crate::Stats), by itself.
+    Parts,
 }
 
 /// For [`Observer::missed`].
@@ -138,6 +154,18 @@ pub enum Miss {
     Cancelled,
     /// Another error.
     Failed,
+}
+
+impl Miss {
+    pub(crate) fn of(error: &Error) -> Self {
+        if error.is_timeout() {
+            Self::TimedOut
+        } else if error.is_cancelled() {
+            Self::Cancelled
+        } else {
+            Self::Failed
+        }
+    }
 }
 
 /// For [`Observer::released`].
