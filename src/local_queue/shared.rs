@@ -202,11 +202,7 @@ impl SharedQueue {
         let began = sync::now();
         let _waits = self.session().observation().waits();
         let result = self.acquire_slowly(state, me, bound, data, began);
-        result.inspect_err(|error| {
-            let waited = sync::now().saturating_duration_since(began);
-            let observation = self.session().observation();
-            observation.failed(&self.label, waited, error);
-        })
+        result.inspect_err(|error| self.tell_failed(error, began))
     }
 
     fn acquire_slowly(
@@ -306,8 +302,10 @@ impl SharedQueue {
             Ok(())
         };
         let began = sync::now();
+        let _waits = self.session().observation().waits();
         let waiter = Waiter::new(self.session(), bound).only_while(&still_writes);
-        let won = self.contest.stand_in_for(writing, &waiter, data)?;
+        let won = self.contest.stand_in_for(writing, &waiter, data);
+        let won = won.inspect_err(|error| self.tell_failed(error, began))?;
         self.hold(thread_number(), won, began);
         Ok(())
     }
@@ -338,6 +336,12 @@ impl SharedQueue {
             hold.since = observation.is_on().then(sync::now);
             observation.acquired(&self.label, waited, by);
         }
+    }
+
+    fn tell_failed(&self, error: &Error, began: Instant) {
+        let waited = sync::now().saturating_duration_since(began);
+        let observation = self.session().observation();
+        observation.failed(&self.label, waited, error);
     }
 
     fn tell_released(&self, since: Option<Instant>, confirmed: bool) {
