@@ -10,6 +10,7 @@ use crate::client::folders;
 use crate::error::{Error, Result};
 use crate::recipe::key;
 use crate::recipe::mutex::{Mutex, MutexBuilder};
+use crate::session::observe::observer::Label;
 use crate::sync;
 use crate::znode::path::LockPath;
 
@@ -49,6 +50,7 @@ pub struct LockRegistry {
     client: Client,
     root: LockPath,
     capacity: usize,
+    label: Label,
     configure: Box<Configure>,
     kept: sync::Mutex<Kept>,
 }
@@ -94,6 +96,7 @@ impl LockRegistry {
             client,
             root,
             capacity: DEFAULT_CAPACITY,
+            label: None,
             configure: Box::new(|lock| lock),
         }
     }
@@ -111,7 +114,10 @@ impl LockRegistry {
         // Built and dropped while nothing is locked: `configure` is the caller's code, and a lock
         // that lingers gives its tenure up.
         let path = self.root.child(&key::escape(key));
-        let builder = Mutex::builder(&self.client, &path);
+        let mut builder = Mutex::builder(&self.client, &path);
+        if let Some(label) = &self.label {
+            builder = builder.label(Arc::clone(label));
+        }
         let built = Arc::new((self.configure)(builder).build()?);
         let mut kept = self.kept.lock();
         if let Some(faster) = kept.ask(key, now) {
@@ -293,6 +299,7 @@ pub struct LockRegistryBuilder<'a> {
     client: &'a Client,
     root: &'a str,
     capacity: usize,
+    label: Label,
     configure: Box<Configure>,
 }
 
@@ -301,6 +308,15 @@ impl LockRegistryBuilder<'_> {
     /// 600 bytes each.
     pub fn capacity(mut self, locks: usize) -> Self {
         self.capacity = locks;
+        self
+    }
+
+    /// What a client's [`Observer`](crate::Observer) is told that each of the locks is called; see
+    /// [`MutexBuilder::label`](crate::MutexBuilder::label). Defaults to nothing.
+    ///
+    /// A key is never a label by itself: there may be very many.
+    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.label = Some(label.into());
         self
     }
 
@@ -332,6 +348,7 @@ impl LockRegistryBuilder<'_> {
             client: self.client.clone(),
             root: LockPath::parse(self.root).map_err(Error::invalid)?,
             capacity: self.capacity,
+            label: self.label,
             configure: self.configure,
             kept: sync::Mutex::new(Kept::default()),
         })
@@ -343,6 +360,7 @@ impl fmt::Debug for LockRegistryBuilder<'_> {
         f.debug_struct("LockRegistryBuilder")
             .field("root", &self.root)
             .field("capacity", &self.capacity)
+            .field("label", &self.label)
             .finish_non_exhaustive()
     }
 }

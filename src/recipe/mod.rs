@@ -8,6 +8,7 @@ mod hold;
 mod key;
 mod leasing;
 mod lock_registry;
+mod lockable;
 mod multi_lock;
 mod mutex;
 mod node_data;
@@ -24,9 +25,8 @@ pub use self::barrier::Barrier;
 pub use self::count_changes::CountChanges;
 pub use self::double_barrier::{DoubleBarrier, DoubleBarrierBuilder, Membership};
 pub use self::lock_registry::{LockRegistry, LockRegistryBuilder};
-pub use self::multi_lock::{
-    Lockable, MultiLock, MultiLockBuilder, MultiLockGuard, Permits, ReadSide, WriteSide,
-};
+pub use self::lockable::{Lockable, Permits, ReadSide, WriteSide};
+pub use self::multi_lock::{MultiLock, MultiLockBuilder, MultiLockGuard};
 pub use self::mutex::{Mutex, MutexBuilder, MutexGuard};
 pub use self::participant::Participant;
 pub use self::rw_lock::{DowngradeError, RwLock, RwLockBuilder, RwReadGuard, RwWriteGuard};

@@ -9,182 +9,16 @@ use crossbeam_channel::Receiver;
 use crate::error::{Error, Result};
 use crate::global_queue::Departure;
 use crate::recipe::guard::log_release;
-use crate::recipe::hold::{Holding, OwnHold, least_sure};
-use crate::recipe::mutex::{Mutex, MutexGuard};
-use crate::recipe::rw_lock::{RwLock, RwReadGuard, RwWriteGuard};
-use crate::recipe::semaphore::{Permit, Semaphore};
-use crate::recipe::semaphore_mutex::{SemaphoreMutex, SemaphoreMutexGuard};
-use crate::recipe::simple_mutex::{SimpleMutex, SimpleMutexGuard};
+use crate::recipe::hold::{OwnHold, least_sure};
+use crate::recipe::lockable::{Guard, Lockable, Place};
 use crate::recipe::transaction::Transaction;
 use crate::recipe::view::HoldView;
+use crate::session::observe::observer::{Label, Miss, Way};
 use crate::session::{LossReason, Session};
+use crate::sync;
 use crate::tenure::{LockState, Tenure};
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
 use crate::znode::fencing::FencingToken;
-
-/// A part of a [`MultiLock`]: a [`Mutex`], a [`SemaphoreMutex`], a [`SimpleMutex`], one
-/// [side](RwLock::read_side) of a [`RwLock`], or [permits](Semaphore::permits) of a [`Semaphore`].
-pub struct Lockable(Box<dyn Part>);
-
-trait Part: Send + Sync {
-    fn place(&self) -> Place;
-    fn take(&self, bound: &Bound) -> Result<Box<dyn Guard>>;
-    fn try_take(&self) -> Result<Option<Box<dyn Guard>>>;
-}
-
-impl fmt::Debug for Lockable {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Lockable")
-            .field(&self.0.place().path)
-            .finish()
-    }
-}
-
-/// A lock's place in the canonical order: by its path from the root of the ensemble, whatever
-/// chroot it is reached through. Then by the ensemble.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    path: String,
-    ensemble: String,
-}
-
-impl Place {
-    fn of(session: &Session, path: &str) -> Self {
-        let (hosts, chroot) = match session.target().split_once('/') {
-            Some((hosts, chroot)) => (hosts, format!("/{chroot}")),
-            None => (session.target(), String::new()),
-        };
-        // Two clients may name the same servers in another order.
-        let mut hosts: Vec<_> = hosts.split(',').collect();
-        hosts.sort_unstable();
-        Self {
-            path: format!("{chroot}{path}"),
-            ensemble: hosts.join(","),
-        }
-    }
-}
-
-/// A guard of any kind.
-trait Guard: Holding {
-    /// Begins to give it back.
-    fn send_off(self: Box<Self>) -> Departure;
-    /// In the background.
-    fn give_up(self: Box<Self>);
-}
-
-macro_rules! guards {
-    ($($guard:ty;)*) => {$(
-        impl Guard for $guard {
-            fn send_off(self: Box<Self>) -> Departure {
-                (*self).send_off()
-            }
-            fn give_up(self: Box<Self>) {
-                self.abandon();
-            }
-        }
-    )*};
-}
-
-guards! {
-    MutexGuard;
-    SimpleMutexGuard;
-    SemaphoreMutexGuard;
-    RwReadGuard;
-    RwWriteGuard;
-}
-
-impl Guard for Permit {
-    fn send_off(self: Box<Self>) -> Departure {
-        (*self).send_off()
-    }
-    fn give_up(self: Box<Self>) {
-        drop((*self).send_off());
-    }
-}
-
-/// The reading side of a [`RwLock`], as a part of a [`MultiLock`].
-#[derive(Clone, Debug)]
-pub struct ReadSide(RwLock);
-
-/// The writing side of a [`RwLock`], as a part of a [`MultiLock`].
-#[derive(Clone, Debug)]
-pub struct WriteSide(RwLock);
-
-/// Permits of a [`Semaphore`], as a part of a [`MultiLock`].
-#[derive(Clone, Debug)]
-pub struct Permits {
-    semaphore: Semaphore,
-    count: u32,
-}
-
-impl RwLock {
-    /// The reading side, as a part of a [`MultiLock`].
-    #[must_use]
-    pub fn read_side(&self) -> ReadSide {
-        ReadSide(self.clone())
-    }
-
-    /// The writing side, as a part of a [`MultiLock`].
-    #[must_use]
-    pub fn write_side(&self) -> WriteSide {
-        WriteSide(self.clone())
-    }
-}
-
-impl Semaphore {
-    /// So many permits at once, as a part of a [`MultiLock`].
-    #[must_use]
-    pub fn permits(&self, count: u32) -> Permits {
-        Permits {
-            semaphore: self.clone(),
-            count,
-        }
-    }
-}
-
-macro_rules! lockables {
-    ($($lock:ty, $this:ident => $inner:expr, $acquire:expr, $try:expr;)*) => {$(
-        impl From<$lock> for Lockable {
-            fn from(lock: $lock) -> Self {
-                Self(Box::new(lock))
-            }
-        }
-
-        impl From<&$lock> for Lockable {
-            fn from(lock: &$lock) -> Self {
-                Self(Box::new(lock.clone()))
-            }
-        }
-
-        impl Part for $lock {
-            fn place(&self) -> Place {
-                let $this = self;
-                Place::of($inner.session(), $inner.path())
-            }
-            fn take(&self, bound: &Bound) -> Result<Box<dyn Guard>> {
-                let guard = $acquire(self, AcquireOptions::bounded(bound))?;
-                Ok(Box::new(guard))
-            }
-            fn try_take(&self) -> Result<Option<Box<dyn Guard>>> {
-                let guard = $try(self)?;
-                Ok(guard.map(|guard| Box::new(guard) as Box<dyn Guard>))
-            }
-        }
-    )*};
-}
-
-lockables! {
-    Mutex, this => this, Self::lock_with, Self::try_lock;
-    SemaphoreMutex, this => this, Self::lock_with, Self::try_lock;
-    SimpleMutex, this => this, Self::lock_with, Self::try_lock;
-    ReadSide, this => this.0,
-        |side: &Self, options| side.0.read_with(options), |side: &Self| side.0.try_read();
-    WriteSide, this => this.0,
-        |side: &Self, options| side.0.write_with(options), |side: &Self| side.0.try_write();
-    Permits, this => this.semaphore,
-        |some: &Self, options| some.semaphore.acquire_many_with(some.count, options),
-        |some: &Self| some.semaphore.try_acquire_many(some.count);
-}
 
 /// Several locks, taken as one: all or none.
 ///
@@ -219,12 +53,16 @@ lockables! {
 pub struct MultiLock {
     /// In canonical order.
     locks: Arc<[(Place, Lockable)]>,
+    label: Label,
 }
 
 impl MultiLock {
     /// Begins to build a multi-lock; add each lock by [`with`](MultiLockBuilder::with).
     pub fn builder() -> MultiLockBuilder {
-        MultiLockBuilder { locks: Vec::new() }
+        MultiLockBuilder {
+            locks: Vec::new(),
+            label: None,
+        }
     }
 
     /// Waits until this thread holds all the locks, one after the other in their order.
@@ -241,6 +79,21 @@ impl MultiLock {
     /// # Errors
     /// Those of the parts' `try_lock`.
     pub fn try_lock(&self) -> Result<Option<MultiLockGuard>> {
+        let began = self.begin_to_tell();
+        match self.try_to_take_all() {
+            Ok(Some(held)) => Ok(Some(self.guard(held, began))),
+            Ok(None) => {
+                self.tell_missed(began, Miss::Busy);
+                Ok(None)
+            }
+            Err(error) => {
+                self.tell_missed(began, Miss::of(&error));
+                Err(error)
+            }
+        }
+    }
+
+    fn try_to_take_all(&self) -> Result<Option<Held>> {
         let mut held = Held::default();
         for (_, lock) in &*self.locks {
             match lock.0.try_take()? {
@@ -248,7 +101,7 @@ impl MultiLock {
                 None => return Ok(None),
             }
         }
-        Ok(Some(MultiLockGuard::new(held)))
+        Ok(Some(held))
     }
 
     /// Waits for all the locks for at most `timeout` in all; returns `None` when the time is over,
@@ -302,6 +155,17 @@ impl MultiLock {
     }
 
     fn lock_within(&self, bound: &Bound) -> Result<MultiLockGuard> {
+        let began = self.begin_to_tell();
+        match self.take_all(bound) {
+            Ok(held) => Ok(self.guard(held, began)),
+            Err(error) => {
+                self.tell_missed(began, Miss::of(&error));
+                Err(error)
+            }
+        }
+    }
+
+    fn take_all(&self, bound: &Bound) -> Result<Held> {
         let mut lost_before: Option<Arc<Tenure>> = None;
         loop {
             let mut held = Held::default();
@@ -316,7 +180,8 @@ impl MultiLock {
             }
             let mut tenures = held.0.iter().map(|guard| guard.tenure());
             let Some(lost) = tenures.find(|tenure| tenure.state() == LockState::Lost) else {
-                return Ok(MultiLockGuard::new(held));
+                drop(tenures);
+                return Ok(held);
             };
             let lost = Arc::clone(lost);
             // A lock that this thread also holds by another guard stays lost.
@@ -330,6 +195,46 @@ impl MultiLock {
         }
     }
 
+    // ---- what is told of the whole, if it has a name ----
+
+    /// Whose observers hear of the whole.
+    fn session(&self) -> &Arc<Session> {
+        let (_, first) = &self.locks[0];
+        first.0.session()
+    }
+
+    /// The time, if anybody wants to hear of this call.
+    fn begin_to_tell(&self) -> Option<Instant> {
+        (self.label.is_some() && self.session().observation().is_on()).then(sync::now)
+    }
+
+    fn tell_missed(&self, began: Option<Instant>, why: Miss) {
+        if let Some(began) = began {
+            let waited = sync::now().saturating_duration_since(began);
+            let observation = self.session().observation();
+            observation.missed_whole(&self.label, waited, why);
+        }
+    }
+
+    fn guard(&self, held: Held, began: Option<Instant>) -> MultiLockGuard {
+        let tenures = held.0.iter().map(|guard| Arc::clone(guard.tenure()));
+        let own = OwnHold::of(tenures, false);
+        let whole = began.map(|began| {
+            let (session, since) = (Arc::clone(self.session()), sync::now());
+            let waited = since.saturating_duration_since(began);
+            session
+                .observation()
+                .acquired(&self.label, waited, Way::Parts);
+            let label = self.label.clone();
+            Whole {
+                session,
+                label,
+                since,
+            }
+        });
+        MultiLockGuard { held, own, whole }
+    }
+
     /// The paths of the locks, without their chroots, in the order in which they are taken.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.locks.iter().map(|(place, _)| place.path.as_str())
@@ -338,8 +243,10 @@ impl MultiLock {
 
 impl fmt::Debug for MultiLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("MultiLock")
-            .field(&self.paths().collect::<Vec<_>>())
+        let locks: Vec<_> = self.locks.iter().map(|(_, lock)| lock).collect();
+        f.debug_struct("MultiLock")
+            .field("label", &self.label)
+            .field("locks", &locks)
             .finish()
     }
 }
@@ -348,6 +255,7 @@ impl fmt::Debug for MultiLock {
 #[must_use]
 pub struct MultiLockBuilder {
     locks: Vec<(Place, Lockable)>,
+    label: Label,
 }
 
 impl MultiLockBuilder {
@@ -355,6 +263,17 @@ impl MultiLockBuilder {
     pub fn with(mut self, lock: impl Into<Lockable>) -> Self {
         let lock = lock.into();
         self.locks.push((lock.0.place(), lock));
+        self
+    }
+
+    /// What an [`Observer`](crate::Observer) is told that the whole is called. Defaults to nothing:
+    /// then only its parts are told of.
+    ///
+    /// With it, each call that acquires the whole or does not, and each release, is told of beside
+    /// what is told of the parts: how long it took for all of them together. It is the observers of
+    /// the client of the first of [`paths`](MultiLock::paths) that hear it.
+    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.label = Some(label.into());
         self
     }
 
@@ -374,14 +293,18 @@ impl MultiLockBuilder {
         }
         Ok(MultiLock {
             locks: self.locks.into(),
+            label: self.label,
         })
     }
 }
 
 impl fmt::Debug for MultiLockBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let paths = self.locks.iter().map(|(place, _)| &place.path);
-        f.debug_list().entries(paths).finish()
+        let paths: Vec<_> = self.locks.iter().map(|(place, _)| &place.path).collect();
+        f.debug_struct("MultiLockBuilder")
+            .field("label", &self.label)
+            .field("paths", &paths)
+            .finish()
     }
 }
 
@@ -423,15 +346,18 @@ impl Drop for Held {
 pub struct MultiLockGuard {
     held: Held,
     own: Arc<OwnHold>,
+    /// If the whole is told of, until it was told that it was given back.
+    whole: Option<Whole>,
+}
+
+/// A hold of the whole, as it is told of.
+struct Whole {
+    session: Arc<Session>,
+    label: Label,
+    since: Instant,
 }
 
 impl MultiLockGuard {
-    fn new(held: Held) -> Self {
-        let tenures = held.0.iter().map(|guard| Arc::clone(guard.tenure()));
-        let own = OwnHold::of(tenures, false);
-        Self { held, own }
-    }
-
     /// How sure this holder can be of its locks: the state of the least sure of them. Looks at the
     /// clock and at memory, and sends nothing.
     #[must_use]
@@ -507,7 +433,7 @@ impl MultiLockGuard {
     /// these locks are ours at that moment; see [`Transaction`](crate::Transaction).
     ///
     /// `commit` refuses it if the locks were taken through several clients, or if one of them is a
-    /// [`SimpleMutex`].
+    /// [`SimpleMutex`](crate::SimpleMutex).
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -534,19 +460,35 @@ impl MultiLockGuard {
     /// The first error; the other locks are given back all the same. See
     /// [`MutexGuard::unlock`](crate::MutexGuard::unlock).
     pub fn unlock(mut self) -> Result<()> {
-        self.own.release();
         let mut result = Ok(());
-        for departure in self.held.send_off() {
-            result = result.and(departure.confirm());
-        }
+        self.give_back(|each| {
+            if result.is_ok() {
+                result = each;
+            }
+        });
         result
+    }
+
+    /// Gives all back, the last taken first, and hands over how each of that went.
+    fn give_back(&mut self, mut each: impl FnMut(Result<()>)) {
+        self.own.release();
+        let mut confirmed = true;
+        for departure in self.held.send_off() {
+            let given_back = departure.confirm();
+            confirmed &= given_back.is_ok();
+            each(given_back);
+        }
+        if let Some(whole) = self.whole.take() {
+            let held_for = sync::now().saturating_duration_since(whole.since);
+            let observation = whole.session.observation();
+            observation.released(&whole.label, held_for, confirmed);
+        }
     }
 }
 
 impl Drop for MultiLockGuard {
-    /// The locks themselves are given back by what is dropped next.
     fn drop(&mut self) {
-        self.own.release();
+        self.give_back(log_release);
     }
 }
 

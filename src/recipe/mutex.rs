@@ -356,7 +356,7 @@ impl Mutex {
         Arc::strong_count(&self.queue) > 1
     }
 
-    pub(crate) fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Arc<Session> {
         self.queue.session()
     }
 }

@@ -299,7 +299,7 @@ impl RwLock {
         self.writers.path().as_str()
     }
 
-    pub(crate) fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Arc<Session> {
         self.writers.session()
     }
 }

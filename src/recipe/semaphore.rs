@@ -293,7 +293,7 @@ impl Semaphore {
         self.leasing.path()
     }
 
-    pub(crate) fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Arc<Session> {
         self.leasing.session()
     }
 }

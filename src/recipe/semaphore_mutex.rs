@@ -135,7 +135,7 @@ impl SemaphoreMutex {
         self.leasing.path()
     }
 
-    pub(crate) fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Arc<Session> {
         self.leasing.session()
     }
 }

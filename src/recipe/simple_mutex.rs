@@ -197,7 +197,7 @@ impl SimpleMutex {
         self.queue.path().as_str()
     }
 
-    pub(crate) fn session(&self) -> &Session {
+    pub(crate) fn session(&self) -> &Arc<Session> {
         self.queue.session()
     }
 }

@@ -8,7 +8,8 @@ use zklock::event::{
     Way,
 };
 use zklock::{
-    Client, ConnectionEvent, LossReason, Mutex, MutexBuilder, Observer, RwLock, Semaphore,
+    Client, ConnectionEvent, LockRegistry, LossReason, MultiLock, Mutex, MutexBuilder, Observer,
+    RwLock, Semaphore,
 };
 
 use crate::ground::{SOON, T, mutex, server, wait_for_children};
@@ -399,6 +400,123 @@ impl Observer for Panics {
         let _ = self.0.send(());
         std::panic::resume_unwind(Box::new("an observer's own fault"));
     }
+}
+
+#[test]
+fn each_of_several_observers_hears_all() {
+    let (tell, told) = unbounded();
+    let (tell_of_panic, panics) = unbounded();
+    let client = Client::builder(&server().connect_string())
+        .observer(Panics(tell_of_panic))
+        .observer(Notes(tell))
+        .connect()
+        .expect("a server that works");
+    let lock = build(&client, "/observe/both", |lock| lock);
+    lock.lock().expect("free").unlock().expect("held");
+    // The first one panics, and keeps nothing from the second.
+    match &all(&client, &told)[..] {
+        [
+            Event::Connection(ConnectionEvent::Connected { .. }),
+            Event::Acquired(_),
+            Event::TenureEnded(_),
+            Event::Released(_),
+            Event::Connection(ConnectionEvent::Closed),
+        ] => {}
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(panics.try_iter().count(), 1);
+}
+
+/// What was told of acquires and releases, shortened to labels.
+fn by_label(told: &[Event]) -> Vec<(String, &'static str)> {
+    let of = |label: &Label, what| (label.as_deref().unwrap_or("-").to_owned(), what);
+    let known = told.iter().filter_map(|event| match event {
+        Event::Acquired(it) if it.by == Way::Parts => Some(of(&it.label, "acquired, parts")),
+        Event::Acquired(it) => Some(of(&it.label, "acquired")),
+        Event::Missed(it) if it.why == Miss::Busy => Some(of(&it.label, "busy")),
+        Event::Missed(it) => Some(of(&it.label, "missed")),
+        Event::Released(it) if it.confirmed => Some(of(&it.label, "released")),
+        Event::Released(it) => Some(of(&it.label, "lost")),
+        _ => None,
+    });
+    known.collect()
+}
+
+#[test]
+fn a_multi_lock_with_a_label_is_told_of_beside_its_parts() {
+    let (client, told) = observed(&server().connect_string());
+    let a = build(&client, "/observe/multi/a", |lock| lock);
+    let b = build(&client, "/observe/multi/b", |lock| lock.label("b"));
+    let both = || MultiLock::builder().with(&a).with(&b);
+    let quiet = both().build().expect("two paths");
+    let named = both().label("both").build().expect("two paths");
+    quiet.lock().expect("free").unlock().expect("held");
+    drop(named.lock().expect("free"));
+    let other = crate::ground::client();
+    let held = mutex(&other, "/observe/multi/b").lock().expect("free");
+    assert!(named.try_lock().expect("an answer").is_none());
+    drop(held);
+    let guard = named.lock().expect("free");
+    let holder = &b.participants().expect("an answer")[0];
+    assert!(b.break_lock(holder).expect("an answer"));
+    assert_eq!(guard.lost().recv_timeout(SOON), Ok(LossReason::Removed));
+    assert!(guard.unlock().is_err());
+    let stats = client.stats();
+    assert_eq!((stats.asked, stats.busy), (7, 1), "parts alone are counted");
+    let told = by_label(&all(&client, &told));
+    let told: Vec<_> = told.iter().map(|(label, it)| (&**label, *it)).collect();
+    let (parts, back) = (
+        [("a", "acquired"), ("b", "acquired")],
+        [("b", "released"), ("a", "released")],
+    );
+    let expected = [
+        &parts[..],
+        &back,
+        &parts,
+        &[("both", "acquired, parts")],
+        &back,
+        &[("both", "released"), ("a", "acquired"), ("b", "busy")],
+        &[("a", "released"), ("both", "busy")],
+        &parts,
+        &[
+            ("both", "acquired, parts"),
+            ("b", "lost"),
+            ("a", "released"),
+        ],
+        &[("both", "lost")],
+    ];
+    assert_eq!(told, expected.concat());
+}
+
+#[test]
+fn the_locks_of_a_registry_share_its_label() {
+    let (client, told) = observed(&server().connect_string());
+    let locks = LockRegistry::builder(&client, "/observe/registry").label("a");
+    let locks = locks.build().expect("a good path");
+    for key in ["secret/1", "secret/2"] {
+        let lock = locks.get(key).expect("a good key");
+        drop(lock.lock().expect("free"));
+    }
+    let told = all(&client, &told);
+    let turn = |_| [("a".to_owned(), "acquired"), ("a".to_owned(), "released")];
+    assert_eq!(by_label(&told), (0..2).flat_map(turn).collect::<Vec<_>>());
+    assert!(!format!("{told:?}").contains("secret"), "{told:?}");
+}
+
+#[test]
+fn a_writer_that_may_not_read_any_more_is_told_of_its_failure() {
+    let (client, told) = observed(&server().connect_string());
+    let rw = RwLock::builder(&client, "/observe/under").label("a");
+    let rw = rw.build().expect("a good path");
+    let writing = rw.write().expect("free");
+    let holder = &rw.participants().expect("an answer")[0];
+    assert!(rw.break_lock(holder).expect("an answer"));
+    assert_eq!(writing.lost().recv_timeout(SOON), Ok(LossReason::Removed));
+    assert!(rw.read().is_err());
+    drop(writing);
+    let told = by_label(&all(&client, &told));
+    let told: Vec<_> = told.iter().map(|(_, it)| *it).collect();
+    assert_eq!(told, ["acquired", "missed", "lost"]);
 }
 
 #[test]

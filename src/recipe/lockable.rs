@@ -1,0 +1,182 @@
+//! [`Lockable`]: what can be a part of a [`MultiLock`](crate::MultiLock), and the guards of such parts.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::global_queue::Departure;
+use crate::recipe::hold::Holding;
+use crate::recipe::mutex::{Mutex, MutexGuard};
+use crate::recipe::rw_lock::{RwLock, RwReadGuard, RwWriteGuard};
+use crate::recipe::semaphore::{Permit, Semaphore};
+use crate::recipe::semaphore_mutex::{SemaphoreMutex, SemaphoreMutexGuard};
+use crate::recipe::simple_mutex::{SimpleMutex, SimpleMutexGuard};
+use crate::session::Session;
+use crate::wait::bound::{AcquireOptions, Bound};
+
+/// A part of a [`MultiLock`](crate::MultiLock): a [`Mutex`], a [`SemaphoreMutex`], a [`SimpleMutex`], one
+/// [side](RwLock::read_side) of a [`RwLock`], or [permits](Semaphore::permits) of a [`Semaphore`].
+pub struct Lockable(pub(super) Box<dyn Part>);
+
+pub(super) trait Part: fmt::Debug + Send + Sync {
+    fn session(&self) -> &Arc<Session>;
+    fn place(&self) -> Place;
+    fn take(&self, bound: &Bound) -> Result<Box<dyn Guard>>;
+    fn try_take(&self) -> Result<Option<Box<dyn Guard>>>;
+}
+
+impl fmt::Debug for Lockable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Where a lock stands in the canonical order: by its path from the root of the ensemble, whatever
+/// chroot it is reached through. Then by the ensemble.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Place {
+    pub(super) path: String,
+    ensemble: String,
+}
+
+impl Place {
+    fn of(session: &Session, path: &str) -> Self {
+        let (hosts, chroot) = match session.target().split_once('/') {
+            Some((hosts, chroot)) => (hosts, format!("/{chroot}")),
+            None => (session.target(), String::new()),
+        };
+        // Two clients may name the same servers in another order.
+        let mut hosts: Vec<_> = hosts.split(',').collect();
+        hosts.sort_unstable();
+        Self {
+            path: format!("{chroot}{path}"),
+            ensemble: hosts.join(","),
+        }
+    }
+}
+
+/// A guard of any kind.
+pub(super) trait Guard: Holding {
+    /// Begins to give it back.
+    fn send_off(self: Box<Self>) -> Departure;
+    /// In the background.
+    fn give_up(self: Box<Self>);
+}
+
+macro_rules! guards {
+    ($($guard:ty;)*) => {$(
+        impl Guard for $guard {
+            fn send_off(self: Box<Self>) -> Departure {
+                (*self).send_off()
+            }
+            fn give_up(self: Box<Self>) {
+                self.abandon();
+            }
+        }
+    )*};
+}
+
+guards! {
+    MutexGuard;
+    SimpleMutexGuard;
+    SemaphoreMutexGuard;
+    RwReadGuard;
+    RwWriteGuard;
+}
+
+impl Guard for Permit {
+    fn send_off(self: Box<Self>) -> Departure {
+        (*self).send_off()
+    }
+    fn give_up(self: Box<Self>) {
+        drop((*self).send_off());
+    }
+}
+
+/// The reading side of a [`RwLock`], as a part of a [`MultiLock`](crate::MultiLock).
+#[derive(Clone, Debug)]
+pub struct ReadSide(RwLock);
+
+/// The writing side of a [`RwLock`], as a part of a [`MultiLock`](crate::MultiLock).
+#[derive(Clone, Debug)]
+pub struct WriteSide(RwLock);
+
+/// Permits of a [`Semaphore`], as a part of a [`MultiLock`](crate::MultiLock).
+#[derive(Clone, Debug)]
+pub struct Permits {
+    semaphore: Semaphore,
+    count: u32,
+}
+
+impl RwLock {
+    /// The reading side, as a part of a [`MultiLock`](crate::MultiLock).
+    #[must_use]
+    pub fn read_side(&self) -> ReadSide {
+        ReadSide(self.clone())
+    }
+
+    /// The writing side, as a part of a [`MultiLock`](crate::MultiLock).
+    #[must_use]
+    pub fn write_side(&self) -> WriteSide {
+        WriteSide(self.clone())
+    }
+}
+
+impl Semaphore {
+    /// So many permits at once, as a part of a [`MultiLock`](crate::MultiLock).
+    #[must_use]
+    pub fn permits(&self, count: u32) -> Permits {
+        Permits {
+            semaphore: self.clone(),
+            count,
+        }
+    }
+}
+
+macro_rules! lockables {
+    ($($lock:ty, $this:ident => $inner:expr, $acquire:expr, $try:expr;)*) => {$(
+        impl From<$lock> for Lockable {
+            fn from(lock: $lock) -> Self {
+                Self(Box::new(lock))
+            }
+        }
+
+        impl From<&$lock> for Lockable {
+            fn from(lock: &$lock) -> Self {
+                Self(Box::new(lock.clone()))
+            }
+        }
+
+        impl Part for $lock {
+            fn session(&self) -> &Arc<Session> {
+                let $this = self;
+                $inner.session()
+            }
+            fn place(&self) -> Place {
+                let $this = self;
+                Place::of($inner.session(), $inner.path())
+            }
+            fn take(&self, bound: &Bound) -> Result<Box<dyn Guard>> {
+                let guard = $acquire(self, AcquireOptions::bounded(bound))?;
+                Ok(Box::new(guard))
+            }
+            fn try_take(&self) -> Result<Option<Box<dyn Guard>>> {
+                let guard = $try(self)?;
+                Ok(guard.map(|guard| Box::new(guard) as Box<dyn Guard>))
+            }
+        }
+    )*};
+}
+
+lockables! {
+    Mutex, this => this, Self::lock_with, Self::try_lock;
+    SemaphoreMutex, this => this, Self::lock_with, Self::try_lock;
+    SimpleMutex, this => this, Self::lock_with, Self::try_lock;
+    ReadSide, this => this.0,
+        |side: &Self, options| side.0.read_with(options), |side: &Self| side.0.try_read();
+    WriteSide, this => this.0,
+        |side: &Self, options| side.0.write_with(options), |side: &Self| side.0.try_write();
+    Permits, this => this.semaphore,
+        |some: &Self, options| some.semaphore.acquire_many_with(some.count, options),
+        |some: &Self| some.semaphore.try_acquire_many(some.count);
+}
