@@ -314,9 +314,8 @@ impl Client {
 impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Client")
-            .field("servers", &self.session().target())
-            .field("state", &self.state())
-            .field("session", &self.session_id().map(|id| format!("0x{id:x}")))
+            .field("session", self.session())
+            .field("session_timeout", &self.session_timeout())
             .field("stats", &self.stats())
             .finish_non_exhaustive()
     }

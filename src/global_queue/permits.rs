@@ -67,6 +67,11 @@ impl PermitFolder {
         self.limit.is_always_one()
     }
 
+    /// The folder's, without the chroot.
+    pub(crate) fn path(&self) -> &str {
+        self.folder.path().as_str()
+    }
+
     pub(crate) fn session(&self) -> &Arc<Session> {
         self.folder.session()
     }

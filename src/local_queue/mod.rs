@@ -23,6 +23,7 @@
 //! see it, and from then on by that thread alone. Other threads read `owner` only to see that they
 //! are not the owner.
 
+mod glance;
 mod idle;
 mod lead;
 mod release;
@@ -45,7 +46,7 @@ use self::stint::Stint;
 use self::thread_number::thread_number;
 use crate::error::{Error, Result};
 use crate::global_queue::{Claim, Contest, News, Place, Queued, Won};
-use crate::session::observe::observer::Way;
+use crate::session::observe::observer::{Label, Way};
 use crate::session::{LocalLock, OnWatchEvent, Session, Waiter, Wake};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Mutex};
@@ -380,6 +381,11 @@ impl LocalQueue {
 
     pub(crate) fn path(&self) -> &LockPath {
         self.contest.path()
+    }
+
+    /// What observers are told that the lock is called.
+    pub(crate) fn label(&self) -> &Label {
+        &self.policy.label
     }
 
     /// The contenders in the global queue, in order.

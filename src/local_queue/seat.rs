@@ -129,7 +129,6 @@ impl Row {
         self.seats.is_empty()
     }
 
-    #[cfg(all(test, shuttle))]
     pub(super) fn len(&self) -> usize {
         self.seats.len()
     }

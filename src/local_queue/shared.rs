@@ -29,7 +29,7 @@ use super::thread_number::thread_number;
 use super::{Keeps, too_deep};
 use crate::error::{Error, Result};
 use crate::global_queue::{Claim, Contest, Departure, GlobalQueue, News, Place, Won};
-use crate::session::observe::observer::{Label, Miss, Way};
+use crate::session::observe::observer::{Label, Way};
 use crate::session::{LocalLock, Session, Waiter};
 use crate::sync::{self, Mutex, MutexGuard};
 use crate::tenure::{LockState, OnRevoke, Tenure};
@@ -39,7 +39,7 @@ use crate::wait::bound::Bound;
 pub(crate) struct SharedQueue {
     contest: GlobalQueue,
     revocable: bool,
-    label: Label,
+    pub(super) label: Label,
     state: Mutex<State>,
     this: Weak<Self>,
     key: u64,
@@ -243,13 +243,7 @@ impl SharedQueue {
         self.session().refuse_child()?;
         let began = sync::now();
         let held = self.try_at_once(thread_number(), data, began);
-        let waited = || sync::now().saturating_duration_since(began);
-        let observation = self.session().observation();
-        match &held {
-            Ok(true) => {}
-            Ok(false) => observation.missed(&self.label, waited(), Miss::Busy),
-            Err(error) => observation.failed(&self.label, waited(), error),
-        }
+        self.tell_outcome(&held, began);
         held
     }
 
@@ -335,20 +329,6 @@ impl SharedQueue {
         if let Some(hold) = state.holds.get_mut(&me).filter(|hold| hold.depth == 1) {
             hold.since = observation.is_on().then(sync::now);
             observation.acquired(&self.label, waited, by);
-        }
-    }
-
-    fn tell_failed(&self, error: &Error, began: Instant) {
-        let waited = sync::now().saturating_duration_since(began);
-        let observation = self.session().observation();
-        observation.failed(&self.label, waited, error);
-    }
-
-    fn tell_released(&self, since: Option<Instant>, confirmed: bool) {
-        if let Some(since) = since {
-            let held_for = sync::now().saturating_duration_since(since);
-            let observation = self.session().observation();
-            observation.released(&self.label, held_for, confirmed);
         }
     }
 
@@ -564,6 +544,17 @@ impl SharedQueue {
         let hold = state.holds.get(&thread_number());
         let group = hold.and_then(|hold| state.groups.get(&hold.group));
         Arc::clone(&group.expect("asked by a guard of this thread").tenure)
+    }
+
+    /// The threads that hold, how often, and by what; and how many wait.
+    pub(super) fn holders(&self) -> (Vec<(u64, u32, Arc<Tenure>)>, usize) {
+        let state = self.state.lock();
+        let holders = state.holds.iter().filter_map(|(thread, hold)| {
+            let group = state.groups.get(&hold.group)?;
+            Some((*thread, hold.depth, Arc::clone(&group.tenure)))
+        });
+        let waiting = state.row.len() + usize::from(state.leading);
+        (holders.collect(), waiting)
     }
 
     /// Our nodes.

@@ -3,8 +3,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::LocalQueue;
 use super::stint::{Policy, Stint};
+use super::{LocalQueue, SharedQueue};
 use crate::error::{Error, Result};
 use crate::session::Observation;
 use crate::session::observe::observer::{Miss, Way};
@@ -65,5 +65,34 @@ impl LocalQueue {
         let held_for = sync::now().saturating_duration_since(since);
         let observation = self.session.observation();
         observation.released(&self.policy.label, held_for, confirmed);
+    }
+}
+
+impl SharedQueue {
+    /// Tells of a try that does not hold.
+    pub(super) fn tell_outcome(&self, result: &Result<bool>, began: Instant) {
+        match result {
+            Ok(true) => {}
+            Ok(false) => {
+                let waited = sync::now().saturating_duration_since(began);
+                let observation = self.session().observation();
+                observation.missed(&self.label, waited, Miss::Busy);
+            }
+            Err(error) => self.tell_failed(error, began),
+        }
+    }
+
+    pub(super) fn tell_failed(&self, error: &Error, began: Instant) {
+        let waited = sync::now().saturating_duration_since(began);
+        let observation = self.session().observation();
+        observation.failed(&self.label, waited, error);
+    }
+
+    pub(super) fn tell_released(&self, since: Option<Instant>, confirmed: bool) {
+        if let Some(since) = since {
+            let held_for = sync::now().saturating_duration_since(since);
+            let observation = self.session().observation();
+            observation.released(&self.label, held_for, confirmed);
+        }
     }
 }

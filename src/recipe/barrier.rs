@@ -8,6 +8,7 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::make_node;
 use crate::recipe::node_data::NodeData;
+use crate::recipe::shown::show;
 use crate::session::backend::WatchKind;
 use crate::session::{Contact, Session, Step, Waiter, Wake, Watch, found, gone};
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
@@ -196,8 +197,6 @@ impl Barrier {
 
 impl fmt::Debug for Barrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Barrier")
-            .field("path", &self.path())
-            .finish_non_exhaustive()
+        show(f, "Barrier", self.path(), self.session(), |_| {})
     }
 }

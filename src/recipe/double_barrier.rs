@@ -10,6 +10,7 @@ use crate::global_queue::{Claim, Member, Rendezvous};
 use crate::recipe::guard::holding_methods;
 use crate::recipe::hold::{Holding, OwnHold};
 use crate::recipe::node_data::NodeData;
+use crate::recipe::shown::show;
 use crate::session::{Session, Waiter};
 use crate::tenure::Tenure;
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
@@ -180,10 +181,10 @@ impl DoubleBarrier {
 
 impl fmt::Debug for DoubleBarrier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DoubleBarrier")
-            .field("path", &self.path())
-            .field("members", &self.members())
-            .finish_non_exhaustive()
+        let session = self.inner.rendezvous.session();
+        show(f, "DoubleBarrier", self.path(), session, |shown| {
+            shown.field("members", &self.members());
+        })
     }
 }
 

@@ -269,10 +269,12 @@ macro_rules! guard_traits {
 
         impl std::fmt::Debug for $guard {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.debug_struct($name)
-                    .field("node", &self.path())
-                    .field("state", &self.state())
-                    .finish()
+                let mut shown = f.debug_struct($name);
+                // In a forked child the queue that knows our node may be locked for ever.
+                if !$crate::recipe::hold::Holding::session(self).is_forked() {
+                    shown.field("node", &self.path());
+                }
+                shown.field("state", &self.state()).finish()
             }
         }
     };

@@ -2,6 +2,7 @@
 //! [`SemaphoreMutex`](crate::SemaphoreMutex) are both made of.
 
 use std::cell::Cell;
+use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use crate::recipe::guard::log_release;
 use crate::recipe::hold::OwnHold;
 use crate::recipe::node_data::NodeData;
 use crate::recipe::participant::Participant;
+use crate::recipe::shown::show;
 use crate::session::observe::observer::{Label, Miss, Way};
 use crate::session::{Session, Waiter};
 use crate::sync;
@@ -22,7 +24,7 @@ use crate::tenure::Tenure;
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
 use crate::znode::identity::Identity;
 use crate::znode::names::{Class, Dialect, Grammar};
-use crate::znode::path::LockPath;
+use crate::znode::path::{LockPath, split};
 
 /// Leases, and the lock in front of them.
 pub(crate) struct Leasing {
@@ -225,7 +227,7 @@ impl Leasing {
 
     pub(crate) fn break_lock(&self, participant: &Participant) -> Result<bool> {
         let path = participant.path();
-        let (folder, _) = crate::znode::path::split(path);
+        let (folder, _) = split(path);
         // The one in front is the one that waits.
         if folder == self.queue.path().as_str() {
             self.queue.break_lock(path)
@@ -236,6 +238,17 @@ impl Leasing {
 
     pub(crate) fn path(&self) -> &str {
         self.home.as_str()
+    }
+
+    pub(crate) fn show(&self, f: &mut fmt::Formatter<'_>, recipe: &str) -> fmt::Result {
+        show(f, recipe, self.path(), self.session(), |shown| {
+            let mut permits = self.session().own_nodes();
+            permits.retain(|node| split(node).0 == self.permits.path());
+            shown
+                .field("label", &self.label)
+                .field("permits_here", &permits)
+                .field("in_front", &self.queue.glance());
+        })
     }
 
     pub(crate) fn attempt(

@@ -10,6 +10,7 @@ use crate::client::folders;
 use crate::error::{Error, Result};
 use crate::recipe::key;
 use crate::recipe::mutex::{Mutex, MutexBuilder};
+use crate::recipe::shown::show;
 use crate::session::observe::observer::Label;
 use crate::sync;
 use crate::znode::path::LockPath;
@@ -286,10 +287,13 @@ impl Kept {
 
 impl fmt::Debug for LockRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LockRegistry")
-            .field("root", &self.root())
-            .field("len", &self.len())
-            .finish_non_exhaustive()
+        let session = self.client.session();
+        show(f, "LockRegistry", self.root(), session, |shown| {
+            shown
+                .field("label", &self.label)
+                .field("len", &self.len())
+                .field("capacity", &self.capacity);
+        })
     }
 }
 

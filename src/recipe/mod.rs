@@ -17,6 +17,7 @@ mod rw_lock;
 mod semaphore;
 mod semaphore_mutex;
 mod shared_count;
+mod shown;
 mod simple_mutex;
 mod transaction;
 mod view;

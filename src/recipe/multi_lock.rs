@@ -494,12 +494,8 @@ impl Drop for MultiLockGuard {
 
 impl fmt::Debug for MultiLockGuard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let nodes: Vec<_> = self
-            .held
-            .0
-            .iter()
-            .map(|guard| guard.tenure().node())
-            .collect();
+        let tenures = self.own.tenures().iter();
+        let nodes: Vec<_> = tenures.map(|tenure| tenure.node()).collect();
         f.debug_struct("MultiLockGuard")
             .field("nodes", &nodes)
             .field("state", &self.state())

@@ -15,6 +15,7 @@ use crate::recipe::guard::{
 use crate::recipe::hold::Hold;
 use crate::recipe::node_data::NodeData;
 use crate::recipe::participant::Participant;
+use crate::recipe::shown::show;
 use crate::session::Session;
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
 use crate::znode::label::LockName;
@@ -363,10 +364,11 @@ impl Mutex {
 
 impl fmt::Debug for Mutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Mutex")
-            .field("path", &self.path())
-            .field("held_by_current_thread", &self.is_held_by_current_thread())
-            .finish_non_exhaustive()
+        show(f, "Mutex", self.path(), self.session(), |shown| {
+            shown
+                .field("label", &self.queue.label())
+                .field("here", &self.queue.glance());
+        })
     }
 }
 

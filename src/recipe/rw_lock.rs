@@ -15,6 +15,7 @@ use crate::recipe::guard::{
 use crate::recipe::hold::Hold;
 use crate::recipe::node_data::NodeData;
 use crate::recipe::participant::Participant;
+use crate::recipe::shown::show;
 use crate::session::Session;
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
 use crate::znode::label::RwLabels;
@@ -306,11 +307,12 @@ impl RwLock {
 
 impl fmt::Debug for RwLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("RwLock")
-            .field("path", &self.path())
-            .field("read_hold_count", &self.read_hold_count())
-            .field("write_hold_count", &self.write_hold_count())
-            .finish_non_exhaustive()
+        show(f, "RwLock", self.path(), self.session(), |shown| {
+            shown
+                .field("label", &self.writers.label())
+                .field("writers_here", &self.writers.glance())
+                .field("readers_here", &self.readers.glance());
+        })
     }
 }
 

@@ -313,9 +313,7 @@ fn chroot_of(session: &Session) -> Option<String> {
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Semaphore")
-            .field("path", &self.path())
-            .finish_non_exhaustive()
+        self.leasing.show(f, "Semaphore")
     }
 }
 

@@ -142,9 +142,7 @@ impl SemaphoreMutex {
 
 impl fmt::Debug for SemaphoreMutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SemaphoreMutex")
-            .field("path", &self.path())
-            .finish_non_exhaustive()
+        self.leasing.show(f, "SemaphoreMutex")
     }
 }
 

@@ -7,6 +7,7 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::count;
 use crate::recipe::count_changes::CountChanges;
+use crate::recipe::shown::show;
 use crate::session::backend::Refusal;
 use crate::session::{CallError, Contact, Step, Waiter};
 use crate::wait::bound::Bound;
@@ -189,9 +190,9 @@ impl SharedCount {
 
 impl fmt::Debug for SharedCount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SharedCount")
-            .field("path", &self.path())
-            .field("initial", &self.initial)
-            .finish_non_exhaustive()
+        let session = self.client.session();
+        show(f, "SharedCount", self.path(), session, |shown| {
+            shown.field("initial", &self.initial);
+        })
     }
 }

@@ -14,6 +14,7 @@ use crate::recipe::guard::{
 use crate::recipe::hold::Hold;
 use crate::recipe::node_data::NodeData;
 use crate::recipe::participant::Participant;
+use crate::recipe::shown::show;
 use crate::session::Session;
 use crate::session::observe::observer::Label;
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
@@ -204,10 +205,11 @@ impl SimpleMutex {
 
 impl fmt::Debug for SimpleMutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SimpleMutex")
-            .field("path", &self.path())
-            .field("held_by_current_thread", &self.is_held_by_current_thread())
-            .finish_non_exhaustive()
+        show(f, "SimpleMutex", self.path(), self.session(), |shown| {
+            shown
+                .field("label", &self.queue.label())
+                .field("here", &self.queue.glance());
+        })
     }
 }
 

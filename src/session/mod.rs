@@ -395,9 +395,15 @@ impl State {
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session")
-            .field("target", &self.target)
-            .field("state", &self.state())
-            .finish_non_exhaustive()
+        let mut shown = f.debug_struct("Session");
+        shown.field("servers", &self.target);
+        if self.is_forked() {
+            return shown.field("is_forked", &true).finish_non_exhaustive();
+        }
+        shown.field("state", &self.state());
+        if let Some(epoch) = self.epoch() {
+            shown.field("id", &format_args!("0x{:x}", epoch.session_id()));
+        }
+        shown.finish_non_exhaustive()
     }
 }

@@ -14,6 +14,7 @@ mod terminator;
 mod barriers;
 mod connecting;
 mod curator;
+mod debugging;
 mod fenced_writes;
 mod ground;
 mod guards;

@@ -9,6 +9,7 @@
 
 use std::fs::OpenOptions;
 use std::io::{BufRead, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use zklock::{
@@ -85,6 +86,10 @@ fn main() {
                 answer("ok");
             }
             ["fork"] => fork(&client, &lock, &mut guards),
+            ["show-in-children", times] => {
+                let times = times.parse().expect("a number");
+                answer(&show_in_children(&client, &lock, &guards, times));
+            }
             _ => panic!("not a command: {line}"),
         }
     }
@@ -221,4 +226,38 @@ fn fork(client: &Client, lock: &Mutex, guards: &mut Vec<MutexGuard>) {
     if let fork::Fork::Parent(child) = fork {
         fork::waitpid(child).expect("ends by itself");
     }
+}
+
+/// Shows in forked children what they have inherited, while other threads lock in it what they can.
+/// Says what the children showed if all were able to.
+fn show_in_children(client: &Client, lock: &Mutex, guards: &[MutexGuard], times: u32) -> String {
+    let busy = AtomicBool::new(true);
+    let node = guards.first().expect("locked").path().to_owned();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while busy.load(Ordering::Relaxed) {
+                    std::hint::black_box((client.state(), client.stats()));
+                    std::hint::black_box((lock.is_held_in_this_process(), client.events()));
+                }
+            });
+        }
+        let shown = (0..times).map(|_| match fork::fork().expect("a child") {
+            fork::Fork::Child => {
+                // A child that is stuck is ended, which its parent sees.
+                std::thread::spawn(|| {
+                    std::thread::sleep(Duration::from_secs(10));
+                    std::process::abort();
+                });
+                let shown = format!("{client:?} {lock:?} {guards:?}");
+                let is_said = shown.contains("is_forked") && !shown.contains(&node);
+                std::process::exit(i32::from(!is_said));
+            }
+            fork::Fork::Parent(child) => fork::waitpid(child).expect("ends by itself"),
+        });
+        let shown: Vec<_> = shown.collect();
+        busy.store(false, Ordering::Relaxed);
+        let stuck = shown.iter().filter(|status| **status != 0).count();
+        format!("{stuck} of {times} stuck or wrong")
+    })
 }
