@@ -23,6 +23,7 @@
 //! see it, and from then on by that thread alone. Other threads read `owner` only to see that they
 //! are not the owner.
 
+#[cfg(not(shuttle))]
 mod glance;
 mod idle;
 mod lead;
@@ -384,6 +385,7 @@ impl LocalQueue {
     }
 
     /// What observers are told that the lock is called.
+    #[cfg(not(shuttle))]
     pub(crate) fn label(&self) -> &Label {
         &self.policy.label
     }

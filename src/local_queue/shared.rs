@@ -547,6 +547,7 @@ impl SharedQueue {
     }
 
     /// The threads that hold, how often, and by what; and how many wait.
+    #[cfg(not(shuttle))]
     pub(super) fn holders(&self) -> (Vec<(u64, u32, Arc<Tenure>)>, usize) {
         let state = self.state.lock();
         let holders = state.holds.iter().filter_map(|(thread, hold)| {

@@ -1,6 +1,8 @@
 //! A number for each thread.
 
-pub(super) use self::numbers::{Named, thread_number};
+#[cfg(not(shuttle))]
+pub(super) use self::numbers::Named;
+pub(super) use self::numbers::thread_number;
 
 #[cfg(not(shuttle))]
 mod numbers {
@@ -105,9 +107,4 @@ mod numbers {
         shuttle::thread::current().id().hash(&mut hasher);
         hasher.finish() | 1
     }
-
-    /// A thread, to be shown.
-    #[derive(Debug)]
-    #[expect(dead_code, reason = "only shown")]
-    pub(in super::super) struct Named(pub(in super::super) u64);
 }
