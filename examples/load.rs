@@ -5,6 +5,7 @@
 //! cargo run --release --example load -- --processes 4 --threads 8 --max-handoffs 64
 //! cargo run --release --example load -- compare     # the tables of docs/performance.md
 //! cargo run --release --example load -- plot        # docs/throughput.svg from compare's results
+//! cargo run --release --example load -- failover    # docs/failover.svg
 //! ```
 //!
 //! A server is started unless `--servers` or `ZK_CONNECT` names one.
@@ -22,7 +23,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use load::crew::{self, Load};
-use load::{compare, idle, plot, readers};
+use load::{compare, failover, idle, plot, readers};
 use support::Server;
 
 /// Load on a lock, from several processes and threads.
@@ -45,6 +46,9 @@ enum Command {
     },
     /// Draws docs/throughput.svg from the results of the last `compare a`.
     Plot,
+    /// Kills the leader of three servers of its own while clients take turns under a lock, and
+    /// draws docs/failover.svg from their waits.
+    Failover,
     /// One of the processes; started by the tool itself.
     #[command(hide = true)]
     Worker {
@@ -71,6 +75,10 @@ fn main() -> ExitCode {
         }
         Some(Command::Plot) => {
             plot::run();
+            ExitCode::SUCCESS
+        }
+        Some(Command::Failover) => {
+            failover::run();
             ExitCode::SUCCESS
         }
         Some(Command::Worker { load, records }) => {

@@ -2,9 +2,11 @@
 
 pub(crate) mod compare;
 pub(crate) mod crew;
+pub(crate) mod failover;
 pub(crate) mod herd;
 pub(crate) mod history;
 pub(crate) mod idle;
 pub(crate) mod plot;
 pub(crate) mod readers;
+mod svg;
 pub(crate) mod traffic;

@@ -1,11 +1,10 @@
 //! docs/throughput.svg from the rates that `compare a` left.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
 
 use super::compare::rates_file;
+use super::svg::{put, save, text};
 
 const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 360.0;
@@ -40,11 +39,7 @@ pub(crate) fn run() {
     let file = rates_file();
     let text = fs::read_to_string(&file)
         .unwrap_or_else(|error| panic!("{}: {error}; run `load compare a`", file.display()));
-    let docs = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs");
-    fs::create_dir_all(&docs).expect("the folder can be made");
-    let out = docs.join("throughput.svg");
-    fs::write(&out, draw(&parse(&text))).expect("the plot can be written");
-    println!("{}", out.display());
+    save("throughput.svg", &draw(&parse(&text)));
 }
 
 fn parse(text: &str) -> Rates {
@@ -157,19 +152,6 @@ fn label(svg: &mut String, mut names: Vec<(f64, usize, &str)>) {
             name,
         );
     }
-}
-
-fn text(svg: &mut String, (x, y): (f64, f64), anchor: &str, class: &str, words: &str) {
-    put(
-        svg,
-        format_args!(
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" class=\"{class}\">{words}</text>"
-        ),
-    );
-}
-
-fn put(svg: &mut String, element: std::fmt::Arguments) {
-    writeln!(svg, "{element}").expect("a String takes all");
 }
 
 fn short(power: i32) -> String {

@@ -64,7 +64,9 @@ pub struct Stats {
     pub left_out: u64,
     /// Now: threads that wait for a lock or for ZooKeeper's answer to an acquire.
     pub waiting: u64,
-    /// Now: tenures; that is, locks and permits that are held, or kept for the next thread.
+    /// Now: tenures; that is, locks and permits that are held, or kept for the next thread; also
+    /// memberships of double barriers, and the lock in front of a semaphore's permits while it is
+    /// held.
     pub held: u64,
     /// Now: for how long the session certainly stays alive if no server answers any more. `None`
     /// while there is no session.
