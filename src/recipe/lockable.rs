@@ -20,7 +20,7 @@ pub struct Lockable(pub(super) Box<dyn Part>);
 
 pub(super) trait Part: fmt::Debug + Send + Sync {
     fn session(&self) -> &Arc<Session>;
-    fn place(&self) -> Place;
+    fn order(&self) -> LockOrder;
     fn take(&self, bound: &Bound) -> Result<Box<dyn Guard>>;
     fn try_take(&self) -> Result<Option<Box<dyn Guard>>>;
 }
@@ -34,12 +34,12 @@ impl fmt::Debug for Lockable {
 /// Where a lock stands in the canonical order: by its path from the root of the ensemble, whatever
 /// chroot it is reached through. Then by the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Place {
+pub(super) struct LockOrder {
     pub(super) path: String,
     ensemble: String,
 }
 
-impl Place {
+impl LockOrder {
     fn of(session: &Session, path: &str) -> Self {
         let (hosts, chroot) = match session.target().split_once('/') {
             Some((hosts, chroot)) => (hosts, format!("/{chroot}")),
@@ -152,9 +152,9 @@ macro_rules! lockables {
                 let $this = self;
                 $inner.session()
             }
-            fn place(&self) -> Place {
+            fn order(&self) -> LockOrder {
                 let $this = self;
-                Place::of($inner.session(), $inner.path())
+                LockOrder::of($inner.session(), $inner.path())
             }
             fn take(&self, bound: &Bound) -> Result<Box<dyn Guard>> {
                 let guard = $acquire(self, AcquireOptions::bounded(bound))?;

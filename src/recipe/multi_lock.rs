@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::global_queue::Departure;
 use crate::recipe::guard::log_release;
 use crate::recipe::hold::{OwnHold, least_sure};
-use crate::recipe::lockable::{Guard, Lockable, Place};
+use crate::recipe::lockable::{Guard, LockOrder, Lockable};
 use crate::recipe::transaction::Transaction;
 use crate::recipe::view::HoldView;
 use crate::session::observe::observer::{Label, Miss, Way};
@@ -52,7 +52,7 @@ use crate::znode::fencing::FencingToken;
 #[derive(Clone)]
 pub struct MultiLock {
     /// In canonical order.
-    locks: Arc<[(Place, Lockable)]>,
+    locks: Arc<[(LockOrder, Lockable)]>,
     label: Label,
 }
 
@@ -237,7 +237,7 @@ impl MultiLock {
 
     /// The paths of the locks, without their chroots, in the order in which they are taken.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.locks.iter().map(|(place, _)| place.path.as_str())
+        self.locks.iter().map(|(order, _)| order.path.as_str())
     }
 }
 
@@ -254,7 +254,7 @@ impl fmt::Debug for MultiLock {
 /// Collects the locks of a [`MultiLock`]; made by [`MultiLock::builder`].
 #[must_use]
 pub struct MultiLockBuilder {
-    locks: Vec<(Place, Lockable)>,
+    locks: Vec<(LockOrder, Lockable)>,
     label: Label,
 }
 
@@ -262,7 +262,7 @@ impl MultiLockBuilder {
     /// Adds a lock.
     pub fn with(mut self, lock: impl Into<Lockable>) -> Self {
         let lock = lock.into();
-        self.locks.push((lock.0.place(), lock));
+        self.locks.push((lock.0.order(), lock));
         self
     }
 
@@ -300,7 +300,7 @@ impl MultiLockBuilder {
 
 impl fmt::Debug for MultiLockBuilder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let paths: Vec<_> = self.locks.iter().map(|(place, _)| &place.path).collect();
+        let paths: Vec<_> = self.locks.iter().map(|(order, _)| &order.path).collect();
         f.debug_struct("MultiLockBuilder")
             .field("label", &self.label)
             .field("paths", &paths)

@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::global_queue::{Departure, Limit, WaitStrategy};
 use crate::link::ConnectString;
 use crate::recipe::guard::{guard_traits, holding_methods};
-use crate::recipe::leasing::{Lease, Leasing, Settings};
 use crate::recipe::participant::Participant;
+use crate::recipe::permit_pool::{HeldPermits, PermitPool, Settings};
 use crate::recipe::shared_count::SharedCount;
 use crate::session::Session;
 use crate::wait::bound::{AcquireOptions, Patience};
@@ -56,7 +56,7 @@ use crate::znode::path::LockPath;
 /// ```
 #[derive(Clone)]
 pub struct Semaphore {
-    leasing: Arc<Leasing>,
+    pool: Arc<PermitPool>,
 }
 
 impl Semaphore {
@@ -107,7 +107,7 @@ impl Semaphore {
     /// pause).
     pub fn acquire_many(&self, count: u32) -> Result<Permit> {
         let count = at_least_one(count)?;
-        self.leasing.acquire_plainly(count).map(Permit)
+        self.pool.acquire_plainly(count).map(Permit)
     }
 
     /// Takes a permit if one is free and nobody waits for one; otherwise returns `None`. It writes
@@ -129,7 +129,7 @@ impl Semaphore {
     /// As [`try_acquire`](Self::try_acquire) and [`acquire_many`](Self::acquire_many).
     pub fn try_acquire_many(&self, count: u32) -> Result<Option<Permit>> {
         let count = at_least_one(count)?;
-        Ok(self.leasing.try_acquire(count)?.map(Permit))
+        Ok(self.pool.try_acquire(count)?.map(Permit))
     }
 
     /// Waits for `count` permits for at most `timeout`; returns `None` when the time is over, even
@@ -139,7 +139,7 @@ impl Semaphore {
     /// As [`acquire_many`](Self::acquire_many).
     pub fn try_acquire_many_for(&self, count: u32, timeout: Duration) -> Result<Option<Permit>> {
         let count = at_least_one(count)?;
-        let lease = self.leasing.attempt(count, Patience::during(timeout))?;
+        let lease = self.pool.attempt(count, Patience::during(timeout))?;
         Ok(lease.map(Permit))
     }
 
@@ -150,7 +150,7 @@ impl Semaphore {
     /// As [`acquire_many`](Self::acquire_many).
     pub fn try_acquire_many_until(&self, count: u32, deadline: Instant) -> Result<Option<Permit>> {
         let count = at_least_one(count)?;
-        let lease = self.leasing.attempt(count, Patience::until(deadline))?;
+        let lease = self.pool.attempt(count, Patience::until(deadline))?;
         Ok(lease.map(Permit))
     }
 
@@ -174,10 +174,7 @@ impl Semaphore {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub fn try_acquire_for(&self, timeout: Duration) -> Result<Option<Permit>> {
-        Ok(self
-            .leasing
-            .attempt(1, Patience::during(timeout))?
-            .map(Permit))
+        Ok(self.pool.attempt(1, Patience::during(timeout))?.map(Permit))
     }
 
     /// Waits for a permit until `deadline`; returns `None` when it has passed. A deadline in the
@@ -186,10 +183,7 @@ impl Semaphore {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub fn try_acquire_until(&self, deadline: Instant) -> Result<Option<Permit>> {
-        Ok(self
-            .leasing
-            .attempt(1, Patience::until(deadline))?
-            .map(Permit))
+        Ok(self.pool.attempt(1, Patience::until(deadline))?.map(Permit))
     }
 
     /// Waits for a permit with a deadline, a cancel token, node data or a report of positions for
@@ -198,7 +192,7 @@ impl Semaphore {
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with) and [`acquire`](Self::acquire).
     pub fn acquire_with(&self, options: AcquireOptions) -> Result<Permit> {
-        self.leasing.acquire_with(1, options).map(Permit)
+        self.pool.acquire_with(1, options).map(Permit)
     }
 
     /// Waits for `count` permits, all or none, with a deadline, a cancel token, node data or a
@@ -208,7 +202,7 @@ impl Semaphore {
     /// As [`acquire_with`](Self::acquire_with) and [`acquire_many`](Self::acquire_many).
     pub fn acquire_many_with(&self, count: u32, options: AcquireOptions) -> Result<Permit> {
         let count = at_least_one(count)?;
-        self.leasing.acquire_with(count, options).map(Permit)
+        self.pool.acquire_with(count, options).map(Permit)
     }
 
     /// Changes the maximum while the semaphore is in use, for this object, its clones, and
@@ -233,7 +227,7 @@ impl Semaphore {
     /// than a [`SharedCount`] can say; otherwise as [`Mutex::lock`](crate::Mutex::lock). After
     /// [`is_connection_loss`](Error::is_connection_loss) it may have been changed or not.
     pub fn set_max(&self, max: u32) -> Result<()> {
-        self.leasing.change_limit(max)
+        self.pool.change_limit(max)
     }
 
     /// The maximum at this moment. Queries ZooKeeper when the maximum is shared or not agreed on
@@ -242,7 +236,7 @@ impl Semaphore {
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
     pub fn max(&self) -> Result<u32> {
-        self.leasing.limit_now()
+        self.pool.limit_now()
     }
 
     /// How many permits are free; a snapshot. All of them may be reserved for a waiter in front
@@ -251,8 +245,8 @@ impl Semaphore {
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
     pub fn available(&self) -> Result<u32> {
-        let max = self.leasing.limit_now()?;
-        Ok(max.saturating_sub(self.leasing.taken()?))
+        let max = self.pool.limit_now()?;
+        Ok(max.saturating_sub(self.pool.taken()?))
     }
 
     /// The holders (one entry for each permit) and after them the waiters, over all processes; a
@@ -274,7 +268,7 @@ impl Semaphore {
     /// # Errors
     /// As [`try_acquire`](Self::try_acquire).
     pub fn participants(&self) -> Result<Vec<Participant>> {
-        self.leasing.participants()
+        self.pool.participants()
     }
 
     /// Deletes a participant's node by force, and returns whether it was still there; see
@@ -284,17 +278,17 @@ impl Semaphore {
     /// # Errors
     /// As [`Mutex::revoke`](crate::Mutex::revoke).
     pub fn break_lock(&self, participant: &Participant) -> Result<bool> {
-        self.leasing.break_lock(participant)
+        self.pool.break_lock(participant)
     }
 
     /// The path, without the chroot.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.leasing.path()
+        self.pool.path()
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {
-        self.leasing.session()
+        self.pool.session()
     }
 }
 
@@ -313,7 +307,7 @@ fn chroot_of(session: &Session) -> Option<String> {
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.leasing.show(f, "Semaphore")
+        self.pool.show(f, "Semaphore")
     }
 }
 
@@ -408,7 +402,7 @@ impl SemaphoreBuilder<'_> {
     /// is set.
     pub fn build(self) -> Result<Semaphore> {
         let path = self.settings.path;
-        let leasing = match self.max {
+        let pool = match self.max {
             None => {
                 return Err(Error::invalid(format!(
                     "{path}: a semaphore needs a maximum"
@@ -419,7 +413,7 @@ impl SemaphoreBuilder<'_> {
             }
             Some(Max::Fixed(max)) => {
                 let adopts = self.settings.dialect == Dialect::Curator;
-                Leasing::new(self.settings, |home| {
+                PermitPool::new(self.settings, |home| {
                     Limit::fixed(max, home.clone(), adopts)
                 })?
             }
@@ -432,10 +426,10 @@ impl SemaphoreBuilder<'_> {
                          and that of the semaphore {ours:?}"
                     )));
                 }
-                Leasing::new(self.settings, |_| Limit::shared(count, initial))?
+                PermitPool::new(self.settings, |_| Limit::shared(count, initial))?
             }
         };
-        Ok(Semaphore { leasing })
+        Ok(Semaphore { pool })
     }
 }
 
@@ -454,7 +448,7 @@ impl SemaphoreBuilder<'_> {
 /// most about a sixth of the session timeout; what ZooKeeper does not confirm in that time is
 /// removed in the background.
 #[must_use = "the permit is given back as soon as it is dropped"]
-pub struct Permit(Lease);
+pub struct Permit(HeldPermits);
 
 impl Permit {
     holding_methods!();

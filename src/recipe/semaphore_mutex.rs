@@ -10,8 +10,8 @@ use crate::global_queue::{Limit, WaitStrategy};
 use crate::recipe::guard::{
     fencing_token_method, guard_traits, holding_methods, transaction_method, unlock_methods,
 };
-use crate::recipe::leasing::{Lease, Leasing, Settings};
 use crate::recipe::participant::Participant;
+use crate::recipe::permit_pool::{HeldPermits, PermitPool, Settings};
 use crate::session::Session;
 use crate::wait::bound::{AcquireOptions, Patience};
 use crate::znode::names::Dialect;
@@ -45,7 +45,7 @@ use crate::znode::names::Dialect;
 /// ```
 #[derive(Clone)]
 pub struct SemaphoreMutex {
-    leasing: Arc<Leasing>,
+    pool: Arc<PermitPool>,
 }
 
 impl SemaphoreMutex {
@@ -69,7 +69,7 @@ impl SemaphoreMutex {
     /// As [`Mutex::lock`](crate::Mutex::lock); also [`is_invalid`](crate::Error::is_invalid) if
     /// others use the path for a semaphore of several permits.
     pub fn lock(&self) -> Result<SemaphoreMutexGuard> {
-        self.leasing.acquire_plainly(1).map(SemaphoreMutexGuard)
+        self.pool.acquire_plainly(1).map(SemaphoreMutexGuard)
     }
 
     /// Takes the lock if nobody holds it or waits for it; otherwise returns `None`. It writes
@@ -78,7 +78,7 @@ impl SemaphoreMutex {
     /// # Errors
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub fn try_lock(&self) -> Result<Option<SemaphoreMutexGuard>> {
-        Ok(self.leasing.try_acquire(1)?.map(SemaphoreMutexGuard))
+        Ok(self.pool.try_acquire(1)?.map(SemaphoreMutexGuard))
     }
 
     /// Waits for the lock for at most `timeout`; returns `None` when the time is over, even when
@@ -87,7 +87,7 @@ impl SemaphoreMutex {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<SemaphoreMutexGuard>> {
-        let lease = self.leasing.attempt(1, Patience::during(timeout))?;
+        let lease = self.pool.attempt(1, Patience::during(timeout))?;
         Ok(lease.map(SemaphoreMutexGuard))
     }
 
@@ -97,7 +97,7 @@ impl SemaphoreMutex {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<SemaphoreMutexGuard>> {
-        let lease = self.leasing.attempt(1, Patience::until(deadline))?;
+        let lease = self.pool.attempt(1, Patience::until(deadline))?;
         Ok(lease.map(SemaphoreMutexGuard))
     }
 
@@ -107,9 +107,7 @@ impl SemaphoreMutex {
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
     pub fn lock_with(&self, options: AcquireOptions) -> Result<SemaphoreMutexGuard> {
-        self.leasing
-            .acquire_with(1, options)
-            .map(SemaphoreMutexGuard)
+        self.pool.acquire_with(1, options).map(SemaphoreMutexGuard)
     }
 
     /// The holder and after it the waiters, over all processes; a snapshot.
@@ -117,7 +115,7 @@ impl SemaphoreMutex {
     /// # Errors
     /// As [`try_lock`](Self::try_lock).
     pub fn participants(&self) -> Result<Vec<Participant>> {
-        self.leasing.participants()
+        self.pool.participants()
     }
 
     /// Deletes a participant's node by force, and returns whether it was still there. Until its
@@ -126,23 +124,23 @@ impl SemaphoreMutex {
     /// # Errors
     /// As [`Mutex::revoke`](crate::Mutex::revoke).
     pub fn break_lock(&self, participant: &Participant) -> Result<bool> {
-        self.leasing.break_lock(participant)
+        self.pool.break_lock(participant)
     }
 
     /// The path, without the chroot.
     #[must_use]
     pub fn path(&self) -> &str {
-        self.leasing.path()
+        self.pool.path()
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {
-        self.leasing.session()
+        self.pool.session()
     }
 }
 
 impl fmt::Debug for SemaphoreMutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.leasing.show(f, "SemaphoreMutex")
+        self.pool.show(f, "SemaphoreMutex")
     }
 }
 
@@ -193,8 +191,8 @@ impl SemaphoreMutexBuilder<'_> {
     /// [`is_invalid`](crate::Error::is_invalid) if the path or a setting is not possible.
     pub fn build(self) -> Result<SemaphoreMutex> {
         let adopts = self.0.dialect == Dialect::Curator;
-        let leasing = Leasing::new(self.0, |home| Limit::fixed(1, home.clone(), adopts))?;
-        Ok(SemaphoreMutex { leasing })
+        let pool = PermitPool::new(self.0, |home| Limit::fixed(1, home.clone(), adopts))?;
+        Ok(SemaphoreMutex { pool })
     }
 }
 
@@ -220,7 +218,7 @@ impl SemaphoreMutexBuilder<'_> {
 /// }
 /// ```
 #[must_use = "the lock is given back as soon as the guard is dropped"]
-pub struct SemaphoreMutexGuard(Lease);
+pub struct SemaphoreMutexGuard(HeldPermits);
 
 impl SemaphoreMutexGuard {
     holding_methods!();

@@ -1,4 +1,4 @@
-//! Leases, and the lock in front of them: what [`Semaphore`](crate::Semaphore) and
+//! Permits, and the lock in front of them: what [`Semaphore`](crate::Semaphore) and
 //! [`SemaphoreMutex`](crate::SemaphoreMutex) are both made of.
 
 use std::cell::Cell;
@@ -26,8 +26,8 @@ use crate::znode::identity::Identity;
 use crate::znode::names::{Class, Dialect, Grammar};
 use crate::znode::path::{LockPath, split};
 
-/// Leases, and the lock in front of them.
-pub(crate) struct Leasing {
+/// Permits, and the lock in front of them.
+pub(crate) struct PermitPool {
     queue: Arc<LocalQueue>,
     permits: PermitFolder,
     home: LockPath,
@@ -35,7 +35,7 @@ pub(crate) struct Leasing {
     label: Label,
 }
 
-/// Gives the lock in front of the leases back, also on unwinding.
+/// Gives the lock in front of the permits back, also on unwinding.
 struct InFront<'a> {
     queue: &'a LocalQueue,
     bound: &'a Bound,
@@ -53,7 +53,7 @@ impl Drop for InFront<'_> {
     }
 }
 
-impl Leasing {
+impl PermitPool {
     pub(crate) fn new(
         settings: Settings<'_>,
         limit: impl FnOnce(&LockPath) -> Limit,
@@ -93,13 +93,13 @@ impl Leasing {
         self.permits.session()
     }
 
-    /// Takes the lock in front, creates the leases, and waits until they fit.
+    /// Takes the lock in front, creates the permits, and waits until they fit.
     pub(crate) fn acquire(
         self: &Arc<Self>,
         count: usize,
         bound: &Bound,
         data: &NodeData,
-    ) -> Result<Lease> {
+    ) -> Result<HeldPermits> {
         let began = sync::now();
         let observation = self.session().observation();
         let _waits = observation.waits();
@@ -147,7 +147,7 @@ impl Leasing {
     }
 
     /// Writes nothing if there is nothing to be had.
-    pub(crate) fn try_acquire(self: &Arc<Self>, count: usize) -> Result<Option<Lease>> {
+    pub(crate) fn try_acquire(self: &Arc<Self>, count: usize) -> Result<Option<HeldPermits>> {
         let began = sync::now();
         let observation = self.session().observation();
         let waited = || sync::now().saturating_duration_since(began);
@@ -181,13 +181,13 @@ impl Leasing {
         self.permits.try_acquire(&waiter, &claim)
     }
 
-    fn lease(self: &Arc<Self>, tenure: Arc<Tenure>, waited: Duration) -> Lease {
+    fn lease(self: &Arc<Self>, tenure: Arc<Tenure>, waited: Duration) -> HeldPermits {
         tenure.tell_as(&self.label);
         let observation = self.session().observation();
         observation.acquired(&self.label, waited, Way::Asked);
-        Lease {
+        HeldPermits {
             held_since: observation.is_on().then(sync::now),
-            leasing: Arc::clone(self),
+            pool: Arc::clone(self),
             tenure: Some(tenure),
             own: OnceLock::new(),
         }
@@ -255,7 +255,7 @@ impl Leasing {
         self: &Arc<Self>,
         count: usize,
         patience: Patience,
-    ) -> Result<Option<Lease>> {
+    ) -> Result<Option<HeldPermits>> {
         let wait = |bound: &Bound| self.acquire(count, bound, &self.data);
         patience.attempt(|| self.try_acquire(count), wait)
     }
@@ -264,13 +264,13 @@ impl Leasing {
         self: &Arc<Self>,
         count: usize,
         options: AcquireOptions,
-    ) -> Result<Lease> {
+    ) -> Result<HeldPermits> {
         let AcquireOptions { bound, data } = options;
         let data = self.data.or(&self.home, data)?;
         self.acquire(count, &bound, &data)
     }
 
-    pub(crate) fn acquire_plainly(self: &Arc<Self>, count: usize) -> Result<Lease> {
+    pub(crate) fn acquire_plainly(self: &Arc<Self>, count: usize) -> Result<HeldPermits> {
         self.acquire(count, &Bound::none(), &self.data)
     }
 }
@@ -330,8 +330,8 @@ impl<'a> Settings<'a> {
 }
 
 /// Leases that are ours until this is dropped.
-pub(crate) struct Lease {
-    leasing: Arc<Leasing>,
+pub(crate) struct HeldPermits {
+    pool: Arc<PermitPool>,
     /// Empty once released.
     tenure: Option<Arc<Tenure>>,
     own: OnceLock<Arc<OwnHold>>,
@@ -339,17 +339,17 @@ pub(crate) struct Lease {
     held_since: Option<Instant>,
 }
 
-impl Lease {
+impl HeldPermits {
     pub(crate) fn tenure(&self) -> &Arc<Tenure> {
         self.tenure.as_ref().expect("not released yet")
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {
-        self.leasing.session()
+        self.pool.session()
     }
 
     pub(crate) fn own(&self) -> &Arc<OwnHold> {
-        let is_exclusive = self.leasing.permits.admits_one();
+        let is_exclusive = self.pool.permits.admits_one();
         let of_this = || OwnHold::of([Arc::clone(self.tenure())], is_exclusive);
         self.own.get_or_init(of_this)
     }
@@ -367,25 +367,25 @@ impl Lease {
         self.send_off().confirm()
     }
 
-    /// As [`Lease::unlock`], but does not wait for ZooKeeper to confirm it.
+    /// As [`HeldPermits::unlock`], but does not wait for ZooKeeper to confirm it.
     pub(crate) fn send_off(mut self) -> Departure {
         let tenure = self.let_go();
         tenure.map_or_else(|| Departure::over(Ok(())), |tenure| self.give_back(&tenure))
     }
 
-    /// As [`Lease::unlock`], in the background.
+    /// As [`HeldPermits::unlock`], in the background.
     pub(crate) fn abandon(self) {
         drop(self.send_off());
     }
 
     fn give_back(&self, tenure: &Arc<Tenure>) -> Departure {
-        let departure = self.leasing.permits.send_off(tenure);
+        let departure = self.pool.permits.send_off(tenure);
         let Some(since) = self.held_since else {
             return departure;
         };
         // Not the semaphore: the last handle of the client could go with it, on the link's thread.
         let session = Arc::clone(self.session());
-        let label = self.leasing.label.clone();
+        let label = self.pool.label.clone();
         departure.tell(move |confirmed| {
             let held_for = sync::now().saturating_duration_since(since);
             session.observation().released(&label, held_for, confirmed);
@@ -393,7 +393,7 @@ impl Lease {
     }
 }
 
-impl Drop for Lease {
+impl Drop for HeldPermits {
     fn drop(&mut self) {
         if let Some(tenure) = self.let_go() {
             log_release(self.give_back(&tenure).confirm());
