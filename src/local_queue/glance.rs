@@ -108,13 +108,15 @@ impl LocalQueue {
             let seen = match &local.turn {
                 Turn::Free => Seen::Free,
                 Turn::Leading => Seen::Leading,
-                Turn::Held(stint) => Seen::Held(Arc::clone(&stint.tenure)),
-                Turn::Idle { stint, since } => Seen::Idle(Arc::clone(&stint.tenure), *since),
+                Turn::Held(tenure_use) => Seen::Held(Arc::clone(&tenure_use.tenure)),
+                Turn::Idle { tenure_use, since } => {
+                    Seen::Idle(Arc::clone(&tenure_use.tenure), *since)
+                }
                 Turn::Between => Seen::Between,
             };
             let by = self.owner.load(Ordering::Relaxed);
             let depth = self.depth.load(Ordering::Relaxed);
-            (seen, local.row.len(), by, depth)
+            (seen, local.wait_queue.len(), by, depth)
         };
         let leads = matches!(seen, Seen::Leading);
         let turn = match seen {

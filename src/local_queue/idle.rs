@@ -13,17 +13,17 @@ use crate::tenure::OnRevoke;
 impl LocalQueue {
     /// Ends a tenure that is kept with nobody inside, if there is one.
     pub(crate) fn end_idle(&self) -> Result<()> {
-        let stint = {
+        let tenure_use = {
             let mut local = self.state.lock();
             match std::mem::replace(&mut local.turn, Turn::Between) {
-                Turn::Idle { stint, .. } => stint,
+                Turn::Idle { tenure_use, .. } => tenure_use,
                 turn => {
                     local.turn = turn;
                     return Ok(());
                 }
             }
         };
-        self.release_slowly(Next::Leave(stint), Parting::Looking)
+        self.release_slowly(Next::Leave(tenure_use), Parting::Looking)
             .confirm()
     }
 }
@@ -90,16 +90,16 @@ impl LocalLock for LocalQueue {
             let mut local = self.state.lock();
             local.closed = true;
             let idle = match std::mem::replace(&mut local.turn, Turn::Between) {
-                Turn::Idle { stint, .. } => {
+                Turn::Idle { tenure_use, .. } => {
                     local.turn = Turn::Free;
-                    Some(stint)
+                    Some(tenure_use)
                 }
                 turn => {
                     local.turn = turn;
                     None
                 }
             };
-            (local.row.close(), idle)
+            (local.wait_queue.close(), idle)
         };
         tell();
         // The session's end removes the node.

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::seat::{Offer, Seat, Woken};
+use super::wait_queue::{Offer, ParkedThread, Woken};
 use crate::error::{Error, Result};
 use crate::global_queue::Place;
 
@@ -11,8 +11,8 @@ use crate::global_queue::Place;
 pub(super) trait Leads {
     /// A lead was not won, or is not needed any more: the next thread goes on from `place`.
     fn pass_on(&self, place: Place);
-    /// A thread has left its seat.
-    fn vacate(&self, seat: &Arc<Seat>);
+    /// A thread waits no longer.
+    fn vacate(&self, parked: &Arc<ParkedThread>);
     /// The lock's path, for messages.
     fn name(&self) -> &str;
 }
@@ -57,12 +57,15 @@ pub(super) enum Entry<'a, Q: Leads> {
     Lead(Lead<'a, Q>),
 }
 
-/// Sleeps on `seat` until this thread holds, or leads.
-pub(super) fn wait_for_turn<'a, Q: Leads>(queue: &'a Q, seat: &Arc<Seat>) -> Result<Entry<'a, Q>> {
-    match seat.wait() {
+/// Sleeps until this thread holds, or leads.
+pub(super) fn wait_for_turn<'a, Q: Leads>(
+    queue: &'a Q,
+    parked: &Arc<ParkedThread>,
+) -> Result<Entry<'a, Q>> {
+    match parked.wait() {
         Woken::Offered(offer) => accept(queue, offer),
         Woken::Over(error) => {
-            queue.vacate(seat);
+            queue.vacate(parked);
             Err(error.context(queue.name()))
         }
         // A lead is no use at the deadline, and goes on to the next when it is dropped.

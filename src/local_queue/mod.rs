@@ -14,10 +14,10 @@
 //! | `Between`    | the thread that released         | it has looked for others, or left the queue  |
 //! | `Idle`       | nobody; the tenure is kept       | a thread comes, another process does, or time|
 //!
-//! A thread that finds the turn taken adds a [`Seat`] to the queue and sleeps on it. Whoever ends
-//! a turn offers what comes next to the first seat, under `state`, and the seat takes it or has
-//! been left: one transition, under the seat's own lock, so that a thread at its deadline and the
-//! one who serves it agree on who was first.
+//! A thread that finds the turn taken sleeps in the queue, as a [`ParkedThread`]. Whoever ends a turn
+//! offers what comes next to the first of them, under `state`; it takes that, or has left: one
+//! transition, under its own lock, so that a thread at its deadline and the one who serves it agree
+//! on who was first.
 //!
 //! `owner` and `depth` are written by whoever makes a thread the holder, before that thread can
 //! see it, and from then on by that thread alone. Other threads read `owner` only to see that they
@@ -28,11 +28,11 @@ mod glance;
 mod idle;
 mod lead;
 mod release;
-mod seat;
 mod shared;
-mod stint;
 mod telling;
+mod tenure_use;
 mod thread_number;
+mod wait_queue;
 
 use crate::session::observe::say;
 use std::cell::Cell;
@@ -40,11 +40,11 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use self::lead::{Entry, Lead, Leads, wait_for_turn};
-use self::seat::{Row, Seat};
 pub(crate) use self::shared::SharedQueue;
-pub(crate) use self::stint::Policy;
-use self::stint::Stint;
+pub(crate) use self::tenure_use::Policy;
+use self::tenure_use::TenureUse;
 use self::thread_number::thread_number;
+use self::wait_queue::{ParkedThread, WaitQueue};
 use crate::error::{Error, Result};
 use crate::global_queue::{Claim, Contest, News, Place, Queued, Won};
 use crate::session::observe::observer::{Label, Way};
@@ -76,7 +76,7 @@ pub(crate) struct LocalQueue {
 
 struct Local {
     turn: Turn,
-    row: Row,
+    wait_queue: WaitQueue,
     /// A timer runs that will look at an idle tenure.
     timed: bool,
     closed: bool,
@@ -86,9 +86,12 @@ struct Local {
 enum Turn {
     Free,
     Leading,
-    Held(Box<Stint>),
+    Held(Box<TenureUse>),
     Between,
-    Idle { stint: Box<Stint>, since: Instant },
+    Idle {
+        tenure_use: Box<TenureUse>,
+        since: Instant,
+    },
 }
 
 impl LocalQueue {
@@ -105,7 +108,7 @@ impl LocalQueue {
                 depth: AtomicU32::new(0),
                 state: Mutex::new(Local {
                     turn: Turn::Free,
-                    row: Row::default(),
+                    wait_queue: WaitQueue::default(),
                     timed: false,
                     closed: false,
                 }),
@@ -144,8 +147,8 @@ impl LocalQueue {
         if self.owner.load(Ordering::Relaxed) != me {
             return Ok(false);
         }
-        if let Turn::Held(stint) = &self.state.lock().turn {
-            stint.tenure.refuse_lost()?;
+        if let Turn::Held(tenure_use) = &self.state.lock().turn {
+            tenure_use.tenure.refuse_lost()?;
         }
         let depth = self.depth.load(Ordering::Relaxed);
         let deeper = depth.checked_add(1).ok_or_else(too_deep)?;
@@ -166,17 +169,18 @@ impl LocalQueue {
     #[inline]
     fn take_idle_locked(&self, local: &mut Local, me: u64) -> bool {
         match &local.turn {
-            Turn::Idle { stint, .. } if stint.is_good() => {}
+            Turn::Idle { tenure_use, .. } if tenure_use.is_good() => {}
             _ => return false,
         }
-        let Turn::Idle { mut stint, .. } = std::mem::replace(&mut local.turn, Turn::Between) else {
+        let Turn::Idle { mut tenure_use, .. } = std::mem::replace(&mut local.turn, Turn::Between)
+        else {
             unreachable!("looked at under the same lock");
         };
-        stint.held_since = self.begin_hold();
-        if stint.held_since.is_some() {
+        tenure_use.held_since = self.begin_hold();
+        if tenure_use.held_since.is_some() {
             self.tell_acquired(Duration::ZERO, Way::Lingering);
         }
-        local.turn = Turn::Held(stint);
+        local.turn = Turn::Held(tenure_use);
         self.make_owner(me);
         true
     }
@@ -212,15 +216,15 @@ impl LocalQueue {
         if self.take_idle_locked(&mut local, me) {
             return Ok(Entry::Held);
         }
-        if let Some(stint) = local.begin_lead() {
+        if let Some(tenure_use) = local.begin_lead() {
             drop(local);
-            return Ok(Entry::Lead(self.lead_after(stint, bound)));
+            return Ok(Entry::Lead(self.lead_after(tenure_use, bound)));
         }
-        let seat = Seat::new(me, bound);
-        local.row.push(Arc::clone(&seat));
+        let parked = ParkedThread::new(me, bound);
+        local.wait_queue.push(Arc::clone(&parked));
         drop(local);
         self.tell_queued();
-        let entry = wait_for_turn(self, &seat)?;
+        let entry = wait_for_turn(self, &parked)?;
         if let Entry::Held = entry {
             let waited = sync::now().saturating_duration_since(began);
             self.tell_acquired(waited, Way::HandedOver);
@@ -229,19 +233,19 @@ impl LocalQueue {
     }
 
     /// This thread leads from now on; an idle tenure that is not good any more ends first.
-    fn lead_after(&self, stint: Option<Box<Stint>>, bound: &Bound) -> Lead<'_, Self> {
+    fn lead_after(&self, tenure_use: Option<Box<TenureUse>>, bound: &Bound) -> Lead<'_, Self> {
         let lead = self.lead();
-        match stint {
+        match tenure_use {
             None => {}
-            Some(stint) if bound.is_none() => {
-                let departure = self.contest.send_off(&stint.tenure, stint.news);
+            Some(tenure_use) if bound.is_none() => {
+                let departure = self.contest.send_off(&tenure_use.tenure, tenure_use.news);
                 if let Err(error) = departure.confirm() {
                     say!(self.session, Debug, "an idle tenure ended: {error}");
                 }
             }
             // This caller may have no time for the delete. It is done in the background, and until
             // then the old node is just another one ahead.
-            Some(stint) => self.contest.abandon(&stint.tenure, stint.news),
+            Some(tenure_use) => self.contest.abandon(&tenure_use.tenure, tenure_use.news),
         }
         lead
     }
@@ -279,7 +283,8 @@ impl LocalQueue {
 
     /// Whether news of others will be wanted at the release.
     fn wants_news(&self) -> bool {
-        !self.policy.linger.is_zero() || (self.policy.hand_off && !self.state.lock().row.is_empty())
+        !self.policy.linger.is_zero()
+            || (self.policy.hand_off && !self.state.lock().wait_queue.is_empty())
     }
 
     fn hold(&self, lead: Lead<'_, Self>, me: u64, won: Won, began: Instant) {
@@ -291,44 +296,44 @@ impl LocalQueue {
         if !self.policy.is_part {
             won.tenure.tell_as(&self.policy.label);
         }
-        let mut stint = self.stint(won);
-        stint.held_since = self.begin_hold();
+        let mut tenure_use = self.tenure_use(won);
+        tenure_use.held_since = self.begin_hold();
         let mut local = self.state.lock();
-        local.turn = Turn::Held(stint);
+        local.turn = Turn::Held(tenure_use);
         self.make_owner(me);
         drop(local);
         let waited = sync::now().saturating_duration_since(began);
         self.tell_acquired(waited, Way::Asked);
     }
 
-    fn stint(&self, won: Won) -> Box<Stint> {
-        let mut stint = Box::new(Stint {
+    fn tenure_use(&self, won: Won) -> Box<TenureUse> {
+        let mut tenure_use = Box::new(TenureUse {
             tenure: won.tenure,
             news: News::Unknown(None),
             handoffs: 0,
             company_since: None,
             held_since: None,
         });
-        self.note(&mut stint, won.news);
-        stint
+        self.note(&mut tenure_use, won.news);
+        tenure_use
     }
 
     /// Takes note of fresh news.
-    fn note(&self, stint: &mut Stint, news: News) {
+    fn note(&self, tenure_use: &mut TenureUse, news: News) {
         match &news {
             News::Alone(watch) => {
                 // From now on the watch speaks to the lock, no longer to the thread that waited.
                 let lock: Weak<dyn OnWatchEvent> = self.this.clone();
                 watch.notice().redirect(Wake::Lock(lock));
-                stint.handoffs = 0;
-                stint.company_since = None;
+                tenure_use.handoffs = 0;
+                tenure_use.company_since = None;
             }
             News::Company(_) => {
-                stint.company_since.get_or_insert_with(sync::now);
+                tenure_use.company_since.get_or_insert_with(sync::now);
             }
             News::Unknown(_) => {}
         }
-        stint.news = news;
+        tenure_use.news = news;
     }
 
     #[cold]
@@ -354,11 +359,11 @@ impl LocalQueue {
             if self.take_idle_locked(&mut local, me) {
                 return Ok(true);
             }
-            let Some(stint) = local.begin_lead() else {
+            let Some(tenure_use) = local.begin_lead() else {
                 return Ok(false);
             };
             drop(local);
-            self.lead_after(stint, &bound)
+            self.lead_after(tenure_use, &bound)
         };
         let waiter = Waiter::new(&self.session, &bound);
         let claim = Claim {
@@ -425,7 +430,7 @@ impl LocalQueue {
     /// The tenure in which this thread holds.
     pub(crate) fn tenure(&self) -> Arc<Tenure> {
         match &self.state.lock().turn {
-            Turn::Held(stint) => Arc::clone(&stint.tenure),
+            Turn::Held(tenure_use) => Arc::clone(&tenure_use.tenure),
             _ => unreachable!("asked by a guard of the owner"),
         }
     }
@@ -433,13 +438,15 @@ impl LocalQueue {
     /// How many threads sleep in the local queue.
     #[cfg(all(test, shuttle))]
     pub(crate) fn waiting(&self) -> usize {
-        self.state.lock().row.len()
+        self.state.lock().wait_queue.len()
     }
 
     /// Our node at the head of the queue.
     pub(crate) fn own_node(&self) -> Option<String> {
         match &self.state.lock().turn {
-            Turn::Held(stint) | Turn::Idle { stint, .. } => Some(stint.tenure.node().to_owned()),
+            Turn::Held(tenure_use) | Turn::Idle { tenure_use, .. } => {
+                Some(tenure_use.tenure.node().to_owned())
+            }
             _ => None,
         }
     }
@@ -447,7 +454,7 @@ impl LocalQueue {
     /// The node of a tenure that is kept with nobody inside.
     pub(crate) fn idle_node(&self) -> Option<String> {
         match &self.state.lock().turn {
-            Turn::Idle { stint, .. } => Some(stint.tenure.node().to_owned()),
+            Turn::Idle { tenure_use, .. } => Some(tenure_use.tenure.node().to_owned()),
             _ => None,
         }
     }
@@ -458,8 +465,8 @@ impl Leads for LocalQueue {
         self.pass_lead_on(place);
     }
 
-    fn vacate(&self, seat: &Arc<Seat>) {
-        self.state.lock().row.remove(seat);
+    fn vacate(&self, parked: &Arc<ParkedThread>) {
+        self.state.lock().wait_queue.remove(parked);
     }
 
     fn name(&self) -> &str {
@@ -474,10 +481,10 @@ impl Local {
         clippy::option_option,
         reason = "outer: whether; inner: what to end first"
     )]
-    fn begin_lead(&mut self) -> Option<Option<Box<Stint>>> {
+    fn begin_lead(&mut self) -> Option<Option<Box<TenureUse>>> {
         match std::mem::replace(&mut self.turn, Turn::Leading) {
             Turn::Free => Some(None),
-            Turn::Idle { stint, .. } => Some(Some(stint)),
+            Turn::Idle { tenure_use, .. } => Some(Some(tenure_use)),
             turn => {
                 self.turn = turn;
                 None
@@ -491,9 +498,9 @@ impl Drop for LocalQueue {
         self.session.remove_lock(self.key);
         // No guard is left, so the only tenure there can be is an idle one.
         let mut local = self.state.lock();
-        if let Turn::Idle { stint, .. } = std::mem::replace(&mut local.turn, Turn::Free) {
+        if let Turn::Idle { tenure_use, .. } = std::mem::replace(&mut local.turn, Turn::Free) {
             drop(local);
-            self.contest.abandon(&stint.tenure, stint.news);
+            self.contest.abandon(&tenure_use.tenure, tenure_use.news);
         }
     }
 }

@@ -4,8 +4,8 @@ use crate::session::observe::say;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use super::seat::Offer;
-use super::stint::{Company, Stint};
+use super::tenure_use::{Company, TenureUse};
+use super::wait_queue::Offer;
 use super::{Local, LocalQueue, Turn};
 use crate::error::Result;
 use crate::global_queue::{Departure, Place};
@@ -18,9 +18,9 @@ pub(super) enum Next {
     /// The lock is somebody's again, or idle.
     Settled,
     /// It must be known first whether others wait.
-    Look(Box<Stint>),
+    Look(Box<TenureUse>),
     /// The tenure is over.
-    Leave(Box<Stint>),
+    Leave(Box<TenureUse>),
 }
 
 /// What the releasing thread has time for.
@@ -72,77 +72,80 @@ impl LocalQueue {
         }
         let mut local = self.state.lock();
         self.owner.store(0, Ordering::Relaxed);
-        let Turn::Held(stint) = std::mem::replace(&mut local.turn, Turn::Between) else {
+        let Turn::Held(tenure_use) = std::mem::replace(&mut local.turn, Turn::Between) else {
             unreachable!("the owner releases what is held");
         };
-        Ok(self.settle(&mut local, stint))
+        Ok(self.settle(&mut local, tenure_use))
     }
 
     /// Decides what comes after a release, and does what can be done without ZooKeeper. The turn
     /// is `Between`.
     #[inline]
-    pub(super) fn settle(&self, local: &mut Local, stint: Box<Stint>) -> Next {
-        if local.closed || (local.row.is_empty() && self.policy.linger.is_zero()) {
-            return Next::Leave(stint);
+    pub(super) fn settle(&self, local: &mut Local, tenure_use: Box<TenureUse>) -> Next {
+        if local.closed || (local.wait_queue.is_empty() && self.policy.linger.is_zero()) {
+            return Next::Leave(tenure_use);
         }
-        if stint.tenure.is_in_last_turn() {
-            return Next::Leave(stint);
+        if tenure_use.tenure.is_in_last_turn() {
+            return Next::Leave(tenure_use);
         }
-        if local.row.is_empty() {
+        if local.wait_queue.is_empty() {
             // Whoever takes an idle tenure looks at the clock; here what is known will do.
-            return match stint.company() {
-                _ if !stint.tenure.was_held() => Next::Leave(stint),
+            return match tenure_use.company() {
+                _ if !tenure_use.tenure.was_held() => Next::Leave(tenure_use),
                 Company::None => {
-                    self.idle(local, stint);
+                    self.idle(local, tenure_use);
                     Next::Settled
                 }
-                Company::Unknown => Next::Look(stint),
-                Company::Some => Next::Leave(stint),
+                Company::Unknown => Next::Look(tenure_use),
+                Company::Some => Next::Leave(tenure_use),
             };
         }
-        if !self.policy.hand_off || !stint.tenure.is_held() {
-            return Next::Leave(stint);
+        if !self.policy.hand_off || !tenure_use.tenure.is_held() {
+            return Next::Leave(tenure_use);
         }
-        match stint.company() {
-            Company::None => self.hand_over(local, stint),
+        match tenure_use.company() {
+            Company::None => self.hand_over(local, tenure_use),
             // As long as the policy allows more turns in any case, nobody need know who waits.
-            Company::Unknown | Company::Some if self.policy.has_turns_left(&stint) => {
-                let mut stint = stint;
-                stint.handoffs += 1;
-                stint.company_since.get_or_insert_with(sync::now);
-                self.hand_over(local, stint)
+            Company::Unknown | Company::Some if self.policy.has_turns_left(&tenure_use) => {
+                let mut tenure_use = tenure_use;
+                tenure_use.handoffs += 1;
+                tenure_use.company_since.get_or_insert_with(sync::now);
+                self.hand_over(local, tenure_use)
             }
-            Company::Unknown => Next::Look(stint),
-            Company::Some => Next::Leave(stint),
+            Company::Unknown => Next::Look(tenure_use),
+            Company::Some => Next::Leave(tenure_use),
         }
     }
 
     /// Makes the first thread in the queue the holder.
-    pub(super) fn hand_over(&self, local: &mut Local, mut stint: Box<Stint>) -> Next {
-        self.tell_released(&mut stint, true);
-        stint.held_since = self.begin_hold();
-        local.turn = Turn::Held(stint);
-        while let Some(seat) = local.row.pop() {
+    pub(super) fn hand_over(&self, local: &mut Local, mut tenure_use: Box<TenureUse>) -> Next {
+        self.tell_released(&mut tenure_use, true);
+        tenure_use.held_since = self.begin_hold();
+        local.turn = Turn::Held(tenure_use);
+        while let Some(parked) = local.wait_queue.pop() {
             // Before the offer: the thread may run, and release, at once. A thread that has left
             // takes `state` before it goes on, so it never sees itself as the owner here.
-            self.make_owner(seat.thread);
-            if seat.offer(Offer::Granted).is_ok() {
+            self.make_owner(parked.thread);
+            if parked.offer(Offer::Granted).is_ok() {
                 return Next::Settled;
             }
         }
         // All have left meanwhile.
         self.owner.store(0, Ordering::Relaxed);
-        let Turn::Held(mut stint) = std::mem::replace(&mut local.turn, Turn::Between) else {
+        let Turn::Held(mut tenure_use) = std::mem::replace(&mut local.turn, Turn::Between) else {
             unreachable!("set above, under the same lock");
         };
-        stint.held_since = None;
-        self.settle(local, stint)
+        tenure_use.held_since = None;
+        self.settle(local, tenure_use)
     }
 
-    pub(super) fn idle(&self, local: &mut Local, mut stint: Box<Stint>) {
-        self.tell_released(&mut stint, true);
+    pub(super) fn idle(&self, local: &mut Local, mut tenure_use: Box<TenureUse>) {
+        self.tell_released(&mut tenure_use, true);
         let now = sync::now();
-        local.turn = Turn::Idle { stint, since: now };
+        local.turn = Turn::Idle {
+            tenure_use,
+            since: now,
+        };
         if !local.timed {
             local.timed = true;
             self.look_again_at(now.checked_add(self.policy.linger));
@@ -162,17 +165,18 @@ impl LocalQueue {
         loop {
             match next {
                 Next::Settled => return Departure::over(Ok(())),
-                Next::Look(stint) if parting == Parting::AtOnce => next = Next::Leave(stint),
-                Next::Look(mut stint) => {
-                    let looked = self
-                        .session
-                        .contact()
-                        .and_then(|contact| self.contest.look_for_others(&stint.tenure, &contact));
+                Next::Look(tenure_use) if parting == Parting::AtOnce => {
+                    next = Next::Leave(tenure_use)
+                }
+                Next::Look(mut tenure_use) => {
+                    let looked = self.session.contact().and_then(|contact| {
+                        self.contest.look_for_others(&tenure_use.tenure, &contact)
+                    });
                     let mut local = self.state.lock();
                     next = match looked {
                         Ok(news) => {
-                            self.note(&mut stint, news);
-                            self.settle(&mut local, stint)
+                            self.note(&mut tenure_use, news);
+                            self.settle(&mut local, tenure_use)
                         }
                         Err(error) => {
                             say!(
@@ -180,27 +184,27 @@ impl LocalQueue {
                                 Debug,
                                 "a tenure ends, as nobody knows whether others wait: {error:?}"
                             );
-                            Next::Leave(stint)
+                            Next::Leave(tenure_use)
                         }
                     };
                 }
-                Next::Leave(stint) => return self.leave(*stint, parting),
+                Next::Leave(tenure_use) => return self.leave(*tenure_use, parting),
             }
         }
     }
 
     /// The next thread goes on as soon as the delete is sent: on the same connection its create
     /// comes after it; on another, it finds an old node ahead, which goes in the background.
-    fn leave(&self, stint: Stint, parting: Parting) -> Departure {
+    fn leave(&self, tenure_use: TenureUse, parting: Parting) -> Departure {
         // Also when this panics: the others must not wait for this thread.
         let _lead = self.lead();
         let departure = if parting == Parting::AtOnce {
-            self.contest.abandon(&stint.tenure, stint.news);
+            self.contest.abandon(&tenure_use.tenure, tenure_use.news);
             Departure::over(Ok(()))
         } else {
-            self.contest.send_off(&stint.tenure, stint.news)
+            self.contest.send_off(&tenure_use.tenure, tenure_use.news)
         };
-        let Some(since) = stint.held_since else {
+        let Some(since) = tenure_use.held_since else {
             return departure;
         };
         // Not the queue: the last handle of the client could go with it, on the link's thread.
@@ -217,7 +221,7 @@ impl LocalQueue {
         let mut local = self.state.lock();
         // Before the offer: the thread may win at once.
         local.turn = Turn::Leading;
-        if let Err(place) = local.row.offer_lead(place) {
+        if let Err(place) = local.wait_queue.offer_lead(place) {
             local.turn = Turn::Free;
             drop(local);
             // Leaves the global queue.

@@ -10,7 +10,7 @@
 //! # Who may change what
 //! [`SharedQueue::state`] guards [`State`]; nothing is called under it that blocks or calls back.
 //! `leading` is set while one thread has the [`Lead`]: it looks whether the open group can be
-//! joined, or queues in the global queue. Threads that come meanwhile sleep in the row. When the
+//! joined, or queues in the global queue. Threads that come meanwhile sleep in the queue. When the
 //! leader wins, the sleepers who came before any writer behind its node go in with it; the others
 //! go on behind that writer, led by the first of them.
 //!
@@ -23,9 +23,9 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::lead::{Entry, Lead, Leads, wait_for_turn};
-use super::seat::{Offer, Row, Seat};
-use super::stint::{Company, company};
+use super::tenure_use::{Company, company};
 use super::thread_number::thread_number;
+use super::wait_queue::{Offer, ParkedThread, WaitQueue};
 use super::{Keeps, too_deep};
 use crate::error::{Error, Result};
 use crate::global_queue::{Claim, Contest, Departure, GlobalQueue, News, Place, Won};
@@ -51,7 +51,7 @@ struct State {
     leading: bool,
     /// The leader's node, once it is in the global queue.
     led: Option<String>,
-    row: Row,
+    wait_queue: WaitQueue,
     groups: BTreeMap<u64, Group>,
     next_group: u64,
     /// The newest group.
@@ -128,16 +128,16 @@ impl State {
         }
         let alone = group.can_be_joined();
         while self
-            .row
+            .wait_queue
             .first()
-            .is_some_and(|seat| alone || seat.came_first())
+            .is_some_and(|parked| alone || parked.came_first())
         {
-            let seat = self.row.pop().expect("there is a first");
+            let parked = self.wait_queue.pop().expect("there is a first");
             // Before the offer: the thread may run, and release, at once. One that has left takes
             // `state` before it goes on, so it never sees itself inside here.
-            self.join(seat.thread, number);
-            if seat.offer(Offer::Granted).is_err() {
-                self.holds.remove(&seat.thread);
+            self.join(parked.thread, number);
+            if parked.offer(Offer::Granted).is_err() {
+                self.holds.remove(&parked.thread);
                 let group = self.groups.get_mut(&number).expect("joined above");
                 group.members -= 1;
             }
@@ -151,7 +151,7 @@ impl Leads for SharedQueue {
         if place.is_nowhere() {
             state.led = None;
         }
-        if let Err(place) = state.row.offer_lead(place) {
+        if let Err(place) = state.wait_queue.offer_lead(place) {
             state.leading = false;
             state.led = None;
             drop(state);
@@ -160,8 +160,8 @@ impl Leads for SharedQueue {
         }
     }
 
-    fn vacate(&self, seat: &Arc<Seat>) {
-        self.state.lock().row.remove(seat);
+    fn vacate(&self, parked: &Arc<ParkedThread>) {
+        self.state.lock().wait_queue.remove(parked);
     }
 
     fn name(&self) -> &str {
@@ -217,19 +217,19 @@ impl SharedQueue {
             drop(state);
             return self.proceed(self.lead(), me, bound, data(), began);
         }
-        let seat = Seat::new(me, bound);
+        let parked = ParkedThread::new(me, bound);
         // A node that is not there yet is created behind any writer that is there now.
         let led = state.led.clone();
         if led.is_none() {
-            seat.comes_first();
+            parked.comes_first();
         }
-        state.row.push(Arc::clone(&seat));
+        state.wait_queue.push(Arc::clone(&parked));
         drop(state);
         self.session().observation().queued(&self.label);
         if let Some(led) = led {
-            self.see_whether_first(&seat, &led, bound);
+            self.see_whether_first(&parked, &led, bound);
         }
-        match wait_for_turn(self, &seat)? {
+        match wait_for_turn(self, &parked)? {
             Entry::Held => {
                 self.tell_joined(&mut self.state.lock(), me, Some(began));
                 Ok(())
@@ -350,7 +350,7 @@ impl SharedQueue {
             return Ok(true);
         }
         // The sleepers came first.
-        if !state.row.is_empty() {
+        if !state.wait_queue.is_empty() {
             return Ok(false);
         }
         let Some((number, group)) = state.open_group() else {
@@ -365,10 +365,10 @@ impl SharedQueue {
 
     /// Looks whether a writer is behind the leader's node. If none is, this thread came before any
     /// later writer.
-    fn see_whether_first(&self, seat: &Seat, led: &str, bound: &Bound) {
+    fn see_whether_first(&self, parked: &ParkedThread, led: &str, bound: &Bound) {
         let waiter = Waiter::new(self.session(), bound);
         if let Ok(true) = self.contest.nobody_waits_for(led, &waiter) {
-            seat.comes_first();
+            parked.comes_first();
         }
         // Else it is as if one did. A bound that is over ends the sleep that follows.
     }
@@ -554,7 +554,7 @@ impl SharedQueue {
             let group = state.groups.get(&hold.group)?;
             Some((*thread, hold.depth, Arc::clone(&group.tenure)))
         });
-        let waiting = state.row.len() + usize::from(state.leading);
+        let waiting = state.wait_queue.len() + usize::from(state.leading);
         (holders.collect(), waiting)
     }
 
@@ -565,10 +565,10 @@ impl SharedQueue {
         groups.map(|group| group.tenure.node().to_owned()).collect()
     }
 
-    /// How many threads sleep in the row, and know that they came before any writer behind them.
+    /// How many threads sleep in the queue, and know that they came before any writer behind them.
     #[cfg(all(test, shuttle))]
     pub(crate) fn sleeping_first(&self) -> usize {
-        self.state.lock().row.first_comers()
+        self.state.lock().wait_queue.first_comers()
     }
 }
 
@@ -582,7 +582,7 @@ impl LocalLock for SharedQueue {
         let tell = {
             let mut state = self.state.lock();
             state.closed = true;
-            state.row.close()
+            state.wait_queue.close()
         };
         tell();
     }

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::stint::{Policy, Stint};
+use super::tenure_use::{Policy, TenureUse};
 use super::{LocalQueue, SharedQueue};
 use crate::error::{Error, Result};
 use crate::session::Observation;
@@ -54,8 +54,8 @@ impl LocalQueue {
 
     /// A thread's hold is over, if one had begun.
     #[inline]
-    pub(super) fn tell_released(&self, stint: &mut Stint, confirmed: bool) {
-        if let Some(since) = stint.held_since.take() {
+    pub(super) fn tell_released(&self, tenure_use: &mut TenureUse, confirmed: bool) {
+        if let Some(since) = tenure_use.held_since.take() {
             self.tell_released_since(since, confirmed);
         }
     }

@@ -43,7 +43,7 @@ impl Default for Policy {
 
 impl Policy {
     /// Whether the lock may change hands once more inside this process, though others wait.
-    pub(super) fn has_turns_left(&self, stint: &Stint) -> bool {
+    pub(super) fn has_turns_left(&self, tenure_use: &TenureUse) -> bool {
         let Self {
             max_handoffs,
             max_tenure,
@@ -51,20 +51,20 @@ impl Policy {
         } = *self;
         let turns = match (max_handoffs, max_tenure) {
             (None, None) => false,
-            (Some(most), _) => stint.handoffs < most,
+            (Some(most), _) => tenure_use.handoffs < most,
             (None, Some(_)) => true,
         };
         turns
             && max_tenure.is_none_or(|most| {
                 let now = sync::now();
-                let since = stint.company_since.unwrap_or(now);
+                let since = tenure_use.company_since.unwrap_or(now);
                 now.saturating_duration_since(since) < most
             })
     }
 }
 
 /// A tenure, and how far it has been used up.
-pub(super) struct Stint {
+pub(super) struct TenureUse {
     pub(super) tenure: Arc<Tenure>,
     pub(super) news: News,
     /// Local hand-overs since others were, or may have been, known to wait.
@@ -90,7 +90,7 @@ pub(super) fn company(news: &News) -> Company {
     }
 }
 
-impl Stint {
+impl TenureUse {
     pub(super) fn company(&self) -> Company {
         company(&self.news)
     }

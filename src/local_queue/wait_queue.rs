@@ -1,4 +1,4 @@
-//! One thread that sleeps in a local queue, and the row of them.
+//! One thread that sleeps in a local queue, and the queue of them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -12,13 +12,13 @@ use crate::wait::cancel::CancelToken;
 use crate::wait::signal::{Signal, Wakes};
 
 /// One sleeping thread.
-pub(super) struct Seat {
+pub(super) struct ParkedThread {
     pub(super) thread: u64,
     signal: Arc<Signal>,
     offer: Mutex<Offer>,
     /// The bound of the thread's call, and with it the reporter of its positions.
     bound: Bound,
-    /// See [`Seat::comes_first`].
+    /// See [`ParkedThread::comes_first`].
     first: AtomicBool,
 }
 
@@ -42,7 +42,7 @@ pub(super) enum Woken {
     Both(Error, Offer),
 }
 
-impl Seat {
+impl ParkedThread {
     pub(super) fn new(thread: u64, bound: &Bound) -> Arc<Self> {
         Arc::new(Self {
             thread,
@@ -74,8 +74,8 @@ impl Seat {
         Ok(())
     }
 
-    /// Sleeps until something is offered, or the bound is over. In the latter case the seat has
-    /// been left, and must be taken out of its row.
+    /// Sleeps until something is offered, or the bound is over. In the latter case it has
+    /// been left, and must be taken out of its queue.
     pub(super) fn wait(&self) -> Woken {
         let cancel = self.bound.cancel.as_ref();
         let _attached = cancel.map(|token| CancelToken::attach(token, &self.signal));
@@ -118,56 +118,60 @@ impl Seat {
 
 /// The sleeping threads of one lock, first come first served.
 #[derive(Default)]
-pub(super) struct Row {
-    seats: VecDeque<Arc<Seat>>,
+pub(super) struct WaitQueue {
+    threads: VecDeque<Arc<ParkedThread>>,
     /// How many of them want to know their position.
     curious: usize,
 }
 
-impl Row {
+impl WaitQueue {
     pub(super) fn is_empty(&self) -> bool {
-        self.seats.is_empty()
+        self.threads.is_empty()
     }
 
     pub(super) fn len(&self) -> usize {
-        self.seats.len()
+        self.threads.len()
     }
 
     #[cfg(all(test, shuttle))]
     pub(super) fn first_comers(&self) -> usize {
-        let seats = self.seats.iter();
-        seats.filter(|seat| seat.came_first()).count()
+        let threads = self.threads.iter();
+        threads.filter(|parked| parked.came_first()).count()
     }
 
-    pub(super) fn first(&self) -> Option<&Seat> {
-        self.seats.front().map(|seat| &**seat)
+    pub(super) fn first(&self) -> Option<&ParkedThread> {
+        self.threads.front().map(|parked| &**parked)
     }
 
-    pub(super) fn push(&mut self, seat: Arc<Seat>) {
-        self.curious += usize::from(seat.bound.reporter.is_some());
-        self.seats.push_back(seat);
+    pub(super) fn push(&mut self, parked: Arc<ParkedThread>) {
+        self.curious += usize::from(parked.bound.reporter.is_some());
+        self.threads.push_back(parked);
         self.report();
     }
 
-    pub(super) fn pop(&mut self) -> Option<Arc<Seat>> {
-        let seat = self.seats.pop_front()?;
-        self.curious -= usize::from(seat.bound.reporter.is_some());
+    pub(super) fn pop(&mut self) -> Option<Arc<ParkedThread>> {
+        let parked = self.threads.pop_front()?;
+        self.curious -= usize::from(parked.bound.reporter.is_some());
         self.report();
-        Some(seat)
+        Some(parked)
     }
 
-    pub(super) fn remove(&mut self, seat: &Arc<Seat>) {
-        if let Some(at) = self.seats.iter().position(|other| Arc::ptr_eq(other, seat)) {
-            self.seats.remove(at);
-            self.curious -= usize::from(seat.bound.reporter.is_some());
+    pub(super) fn remove(&mut self, parked: &Arc<ParkedThread>) {
+        if let Some(at) = self
+            .threads
+            .iter()
+            .position(|other| Arc::ptr_eq(other, parked))
+        {
+            self.threads.remove(at);
+            self.curious -= usize::from(parked.bound.reporter.is_some());
             self.report();
         }
     }
 
     /// Offers the lead to the first who takes it; gives the place back if nobody does.
     pub(super) fn offer_lead(&mut self, mut place: Place) -> std::result::Result<(), Place> {
-        while let Some(seat) = self.pop() {
-            match seat.offer(Offer::Lead(place)) {
+        while let Some(parked) = self.pop() {
+            match parked.offer(Offer::Lead(place)) {
                 Ok(()) => return Ok(()),
                 Err(Offer::Lead(back)) => place = back,
                 Err(_) => unreachable!("comes back as it went"),
@@ -178,10 +182,10 @@ impl Row {
 
     /// Nobody sleeps here any more.
     pub(super) fn close(&mut self) -> impl FnOnce() + use<> {
-        let seats = std::mem::take(self).seats;
+        let threads = std::mem::take(self).threads;
         move || {
-            for seat in seats {
-                let _ = seat.offer(Offer::Closed);
+            for parked in threads {
+                let _ = parked.offer(Offer::Closed);
             }
         }
     }
@@ -190,8 +194,8 @@ impl Row {
         if self.curious == 0 {
             return;
         }
-        for (ahead, seat) in self.seats.iter().enumerate() {
-            if let Some(reporter) = &seat.bound.reporter {
+        for (ahead, parked) in self.threads.iter().enumerate() {
+            if let Some(reporter) = &parked.bound.reporter {
                 // And the one who leads or holds.
                 reporter.report(ahead + 1, 0);
             }
