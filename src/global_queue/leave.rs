@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::folder::Folder;
-use super::place::News;
+use super::place::OthersWaiting;
 use crate::error::{Error, Result};
 use crate::session::backend::Refusal;
 use crate::session::observe::say;
@@ -36,12 +36,16 @@ struct Rest {
     folder: Arc<Folder>,
     tenure: Arc<Tenure>,
     watches: Ended,
-    news: News,
+    news: OthersWaiting,
 }
 
 /// Sends the deletes of a tenure's nodes, and does not wait. What cannot be sent goes on in the
 /// background.
-pub(super) fn send_off(folder: &Arc<Folder>, tenure: &Arc<Tenure>, news: News) -> Departure {
+pub(super) fn send_off(
+    folder: &Arc<Folder>,
+    tenure: &Arc<Tenure>,
+    news: OthersWaiting,
+) -> Departure {
     let watches = tenure.end();
     let left = match on_its_session(tenure, |contact| contact.begin_removal(tenure.nodes())) {
         Ok(removal) => Left::Sent(Box::new(Leaving {
@@ -74,7 +78,7 @@ pub(super) fn send_off(folder: &Arc<Folder>, tenure: &Arc<Tenure>, news: News) -
 
 /// Ends a tenure: deletes our nodes. An error says that the tenure was lost before, or that a delete
 /// is not confirmed yet and goes on in the background.
-pub(super) fn leave(folder: &Arc<Folder>, tenure: &Arc<Tenure>, news: News) -> Result<()> {
+pub(super) fn leave(folder: &Arc<Folder>, tenure: &Arc<Tenure>, news: OthersWaiting) -> Result<()> {
     send_off(folder, tenure, news).confirm()
 }
 
@@ -158,7 +162,7 @@ impl Rest {
 }
 
 /// As [`send_off`] that nobody confirms, of a node whose name others use, too.
-pub(super) fn abandon_single_node(tenure: &Tenure, news: News) {
+pub(super) fn abandon_single_node(tenure: &Tenure, news: OthersWaiting) {
     let watches = tenure.end();
     for node in tenure.nodes() {
         reap(tenure, node);

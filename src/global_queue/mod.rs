@@ -32,7 +32,7 @@ pub(crate) use self::leave::Departure;
 pub(crate) use self::limit::Limit;
 pub(crate) use self::participants::Queued;
 pub(crate) use self::permits::PermitFolder;
-pub(crate) use self::place::{Claim, News, Place, Won};
+pub(crate) use self::place::{Claim, OthersWaiting, Place, Won};
 pub(crate) use self::queue::GlobalQueue;
 pub use self::queue::WaitStrategy;
 pub(crate) use self::rendezvous::{Member, Rendezvous};
@@ -56,11 +56,11 @@ pub(crate) trait Contest: Send + Sync {
     fn try_acquire(&self, waiter: &Waiter<'_>, claim: &Claim<'_>) -> Result<Option<Won>>;
     /// Looks whether others wait for what we hold, and leaves a watch that tells of any who come.
     /// Fails if our node does not hold any more.
-    fn look_for_others(&self, tenure: &Tenure, contact: &Contact<'_>) -> Step<News>;
+    fn look_for_others(&self, tenure: &Tenure, contact: &Contact<'_>) -> Step<OthersWaiting>;
     /// Begins to end a tenure: our node is deleted.
-    fn send_off(&self, tenure: &Arc<Tenure>, news: News) -> Departure;
+    fn send_off(&self, tenure: &Arc<Tenure>, news: OthersWaiting) -> Departure;
     /// Ends a tenure. Asks nobody anything on this thread.
-    fn abandon(&self, tenure: &Arc<Tenure>, news: News);
+    fn abandon(&self, tenure: &Arc<Tenure>, news: OthersWaiting);
     /// The nodes that stand, in order, with their data.
     fn participants(&self) -> Result<Vec<Queued>>;
     /// Asks for the lock back. Returns whether the node was still there.

@@ -178,7 +178,7 @@ impl PermitFolder {
 
     /// Begins to give permits back.
     pub(crate) fn send_off(&self, tenure: &Arc<Tenure>) -> Departure {
-        leave::send_off(&self.folder, tenure, super::News::Unknown(None))
+        leave::send_off(&self.folder, tenure, super::OthersWaiting::Unknown(None))
     }
 
     pub(crate) fn participants(&self) -> Result<Vec<Queued>> {

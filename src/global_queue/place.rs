@@ -383,20 +383,20 @@ impl Drop for Place {
 }
 
 /// What is known about others who wait for what we hold.
-pub(crate) enum News {
+pub(crate) enum OthersWaiting {
     /// Nothing: nobody has looked, or something changed since. The watch has no further use, and
     /// goes when our node does.
     Unknown(Option<Watch>),
     /// When we looked nobody did, and the watch that was left with that look tells of any change.
-    Alone(Watch),
+    No(Watch),
     /// Somebody waits.
-    Company(Option<Watch>),
+    Yes(Option<Watch>),
 }
 
-impl News {
+impl OthersWaiting {
     /// Our node was deleted: that has fired the watch on the folder.
     pub(super) fn forget(self) {
-        if let Self::Alone(watch) | Self::Unknown(Some(watch)) | Self::Company(Some(watch)) = self {
+        if let Self::No(watch) | Self::Unknown(Some(watch)) | Self::Yes(Some(watch)) = self {
             watch.forget();
         }
     }
@@ -405,7 +405,7 @@ impl News {
 /// What was acquired.
 pub(crate) struct Won {
     pub(crate) tenure: Arc<Tenure>,
-    pub(crate) news: News,
+    pub(crate) news: OthersWaiting,
 }
 
 impl Won {
@@ -413,7 +413,7 @@ impl Won {
     pub(super) fn without_news(tenure: Arc<Tenure>) -> Self {
         Self {
             tenure,
-            news: News::Unknown(None),
+            news: OthersWaiting::Unknown(None),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::folder::Folder;
-use super::place::{Claim, News, Place, Won};
+use super::place::{Claim, OthersWaiting, Place, Won};
 use super::{Contest, Departure, Queued, leave, participants};
 use crate::error::{Error, Result};
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch};
@@ -209,30 +209,30 @@ impl Contest for GlobalQueue {
         take().map_err(|error| self.folder.failure(error))
     }
 
-    fn look_for_others(&self, tenure: &Tenure, contact: &Contact<'_>) -> Step<News> {
+    fn look_for_others(&self, tenure: &Tenure, contact: &Contact<'_>) -> Step<OthersWaiting> {
         tenure.stands_on(contact)?;
         let watch = self.folder.watch(contact, None);
         let children = self.folder.list_and_watch(contact, &watch)?;
         let (_, own) = split(tenure.node());
         match self.verdict(own, &children.unwrap_or_default()) {
             Verdict::Held { others_behind } => Ok(if others_behind {
-                News::Company(Some(watch))
+                OthersWaiting::Yes(Some(watch))
             } else {
-                News::Alone(watch)
+                OthersWaiting::No(watch)
             }),
             // One number for two nodes, so there is another contender.
-            Verdict::Tied { .. } => Ok(News::Company(Some(watch))),
+            Verdict::Tied { .. } => Ok(OthersWaiting::Yes(Some(watch))),
             Verdict::Wait { .. } | Verdict::Gone => {
                 Err(CallError::Left(Error::removed(tenure.node())))
             }
         }
     }
 
-    fn send_off(&self, tenure: &Arc<Tenure>, news: News) -> Departure {
+    fn send_off(&self, tenure: &Arc<Tenure>, news: OthersWaiting) -> Departure {
         leave::send_off(&self.folder, tenure, news)
     }
 
-    fn abandon(&self, tenure: &Arc<Tenure>, news: News) {
+    fn abandon(&self, tenure: &Arc<Tenure>, news: OthersWaiting) {
         drop(self.send_off(tenure, news));
     }
 
@@ -347,9 +347,9 @@ impl Attempt<'_> {
         self.place.give_up();
         say!(tenure.session(), Debug, "{}: acquired", tenure.node());
         let news = match (others_behind, self.folder_watch.take()) {
-            (true, watch) => News::Company(watch),
-            (false, Some(watch)) if watch.is_live() => News::Alone(watch),
-            (false, watch) => News::Unknown(watch),
+            (true, watch) => OthersWaiting::Yes(watch),
+            (false, Some(watch)) if watch.is_live() => OthersWaiting::No(watch),
+            (false, watch) => OthersWaiting::Unknown(watch),
         };
         Some(Won { tenure, news })
     }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use super::folder::{Folder, make_node};
 use super::leave::{self, Departure};
-use super::place::{Claim, News, Place};
+use super::place::{Claim, OthersWaiting, Place};
 use crate::error::Result;
 use crate::session::backend::{Refusal, WatchKind};
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch, found, gone};
@@ -184,7 +184,7 @@ impl Rendezvous {
 
     /// Begins to remove our own node.
     fn go_out(&self, tenure: &Arc<Tenure>) -> Departure {
-        leave::send_off(&self.folder, tenure, News::Unknown(None))
+        leave::send_off(&self.folder, tenure, OthersWaiting::Unknown(None))
     }
 
     /// Leaves without waiting for the others, in the background. The last one to go takes `ready`
@@ -195,14 +195,14 @@ impl Rendezvous {
             drop(leave::send_off(
                 &self.folder,
                 &member.tenure,
-                News::Unknown(None),
+                OthersWaiting::Unknown(None),
             ));
             return;
         }
         let this = Arc::clone(self);
         session.submit(move || {
             // What is not confirmed is reaped, and then others clear it.
-            let left = leave::leave(&this.folder, &member.tenure, News::Unknown(None));
+            let left = leave::leave(&this.folder, &member.tenure, OthersWaiting::Unknown(None));
             let cleared = left.and_then(|()| this.clear_if_alone(&member));
             if let Err(error) = cleared {
                 log::debug!("{}: left in the background: {error}", this.path());

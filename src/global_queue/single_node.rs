@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::folder::{Folder, make_node};
-use super::place::{Claim, Create, News, Place, Won};
+use super::place::{Claim, Create, OthersWaiting, Place, Won};
 use super::{Contest, Departure, Queued, leave, participants};
 use crate::error::{Error, Result};
 use crate::session::backend::{Refusal, WatchKind};
@@ -192,16 +192,16 @@ impl Contest for SingleNode {
     }
 
     /// Waiters leave no node.
-    fn look_for_others(&self, tenure: &Tenure, _: &Contact<'_>) -> Step<News> {
+    fn look_for_others(&self, tenure: &Tenure, _: &Contact<'_>) -> Step<OthersWaiting> {
         Err(CallError::Left(Error::refused(tenure.node())))
     }
 
     /// It may have to look first, and so is over when this returns.
-    fn send_off(&self, tenure: &Arc<Tenure>, _: News) -> Departure {
+    fn send_off(&self, tenure: &Arc<Tenure>, _: OthersWaiting) -> Departure {
         Departure::over(leave::leave_single_node(&self.node, tenure))
     }
 
-    fn abandon(&self, tenure: &Arc<Tenure>, news: News) {
+    fn abandon(&self, tenure: &Arc<Tenure>, news: OthersWaiting) {
         leave::abandon_single_node(tenure, news);
     }
 

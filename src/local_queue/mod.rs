@@ -46,7 +46,7 @@ use self::tenure_use::TenureUse;
 use self::thread_number::thread_number;
 use self::wait_queue::{ParkedThread, WaitQueue};
 use crate::error::{Error, Result};
-use crate::global_queue::{Claim, Contest, News, Place, Queued, Won};
+use crate::global_queue::{Claim, Contest, OthersWaiting, Place, Queued, Won};
 use crate::session::observe::observer::{Label, Way};
 use crate::session::{LocalLock, OnWatchEvent, Session, Waiter, Wake};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -309,9 +309,9 @@ impl LocalQueue {
     fn tenure_use(&self, won: Won) -> Box<TenureUse> {
         let mut tenure_use = Box::new(TenureUse {
             tenure: won.tenure,
-            news: News::Unknown(None),
+            news: OthersWaiting::Unknown(None),
             handoffs: 0,
-            company_since: None,
+            others_wait_since: None,
             held_since: None,
         });
         self.note(&mut tenure_use, won.news);
@@ -319,19 +319,19 @@ impl LocalQueue {
     }
 
     /// Takes note of fresh news.
-    fn note(&self, tenure_use: &mut TenureUse, news: News) {
+    fn note(&self, tenure_use: &mut TenureUse, news: OthersWaiting) {
         match &news {
-            News::Alone(watch) => {
+            OthersWaiting::No(watch) => {
                 // From now on the watch speaks to the lock, no longer to the thread that waited.
                 let lock: Weak<dyn OnWatchEvent> = self.this.clone();
                 watch.notice().redirect(Wake::Lock(lock));
                 tenure_use.handoffs = 0;
-                tenure_use.company_since = None;
+                tenure_use.others_wait_since = None;
             }
-            News::Company(_) => {
-                tenure_use.company_since.get_or_insert_with(sync::now);
+            OthersWaiting::Yes(_) => {
+                tenure_use.others_wait_since.get_or_insert_with(sync::now);
             }
-            News::Unknown(_) => {}
+            OthersWaiting::Unknown(_) => {}
         }
         tenure_use.news = news;
     }

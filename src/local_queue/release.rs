@@ -4,7 +4,7 @@ use crate::session::observe::say;
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use super::tenure_use::{Company, TenureUse};
+use super::tenure_use::{Others, TenureUse};
 use super::wait_queue::Offer;
 use super::{Local, LocalQueue, Turn};
 use crate::error::Result;
@@ -90,30 +90,30 @@ impl LocalQueue {
         }
         if local.wait_queue.is_empty() {
             // Whoever takes an idle tenure looks at the clock; here what is known will do.
-            return match tenure_use.company() {
+            return match tenure_use.others() {
                 _ if !tenure_use.tenure.was_held() => Next::Leave(tenure_use),
-                Company::None => {
+                Others::NoneWaits => {
                     self.idle(local, tenure_use);
                     Next::Settled
                 }
-                Company::Unknown => Next::Look(tenure_use),
-                Company::Some => Next::Leave(tenure_use),
+                Others::Unknown => Next::Look(tenure_use),
+                Others::SomeoneWaits => Next::Leave(tenure_use),
             };
         }
         if !self.policy.hand_off || !tenure_use.tenure.is_held() {
             return Next::Leave(tenure_use);
         }
-        match tenure_use.company() {
-            Company::None => self.hand_over(local, tenure_use),
+        match tenure_use.others() {
+            Others::NoneWaits => self.hand_over(local, tenure_use),
             // As long as the policy allows more turns in any case, nobody need know who waits.
-            Company::Unknown | Company::Some if self.policy.has_turns_left(&tenure_use) => {
+            Others::Unknown | Others::SomeoneWaits if self.policy.has_turns_left(&tenure_use) => {
                 let mut tenure_use = tenure_use;
                 tenure_use.handoffs += 1;
-                tenure_use.company_since.get_or_insert_with(sync::now);
+                tenure_use.others_wait_since.get_or_insert_with(sync::now);
                 self.hand_over(local, tenure_use)
             }
-            Company::Unknown => Next::Look(tenure_use),
-            Company::Some => Next::Leave(tenure_use),
+            Others::Unknown => Next::Look(tenure_use),
+            Others::SomeoneWaits => Next::Leave(tenure_use),
         }
     }
 
@@ -166,7 +166,7 @@ impl LocalQueue {
             match next {
                 Next::Settled => return Departure::over(Ok(())),
                 Next::Look(tenure_use) if parting == Parting::AtOnce => {
-                    next = Next::Leave(tenure_use)
+                    next = Next::Leave(tenure_use);
                 }
                 Next::Look(mut tenure_use) => {
                     let looked = self.session.contact().and_then(|contact| {

@@ -23,12 +23,12 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use super::lead::{Entry, Lead, Leads, wait_for_turn};
-use super::tenure_use::{Company, company};
+use super::tenure_use::{Others, others};
 use super::thread_number::thread_number;
 use super::wait_queue::{Offer, ParkedThread, WaitQueue};
 use super::{Keeps, too_deep};
 use crate::error::{Error, Result};
-use crate::global_queue::{Claim, Contest, Departure, GlobalQueue, News, Place, Won};
+use crate::global_queue::{Claim, Contest, Departure, GlobalQueue, OthersWaiting, Place, Won};
 use crate::session::observe::observer::{Label, Way};
 use crate::session::{LocalLock, Session, Waiter};
 use crate::sync::{self, Mutex, MutexGuard};
@@ -63,7 +63,7 @@ struct State {
 
 struct Group {
     tenure: Arc<Tenure>,
-    news: News,
+    news: OthersWaiting,
     members: usize,
 }
 
@@ -77,7 +77,7 @@ struct Hold {
 impl Group {
     /// Whether a thread may enter without asking ZooKeeper.
     fn can_be_joined(&self) -> bool {
-        self.is_good() && matches!(company(&self.news), Company::None)
+        self.is_good() && matches!(others(&self.news), Others::NoneWaits)
     }
 
     fn is_good(&self) -> bool {
@@ -416,7 +416,7 @@ impl SharedQueue {
             let mut state = self.state.lock();
             state.open_group().and_then(|(number, group)| {
                 let worth_a_look =
-                    group.is_good() && !matches!(company(&group.news), Company::Some);
+                    group.is_good() && !matches!(others(&group.news), Others::SomeoneWaits);
                 worth_a_look.then(|| (number, Arc::clone(&group.tenure)))
             })
         };

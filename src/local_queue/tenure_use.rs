@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::global_queue::News;
+use crate::global_queue::OthersWaiting;
 use crate::session::observe::observer::Label;
 use crate::sync;
 use crate::tenure::Tenure;
@@ -57,7 +57,7 @@ impl Policy {
         turns
             && max_tenure.is_none_or(|most| {
                 let now = sync::now();
-                let since = tenure_use.company_since.unwrap_or(now);
+                let since = tenure_use.others_wait_since.unwrap_or(now);
                 now.saturating_duration_since(since) < most
             })
     }
@@ -66,39 +66,39 @@ impl Policy {
 /// A tenure, and how far it has been used up.
 pub(super) struct TenureUse {
     pub(super) tenure: Arc<Tenure>,
-    pub(super) news: News,
+    pub(super) news: OthersWaiting,
     /// Local hand-overs since others were, or may have been, known to wait.
     pub(super) handoffs: u32,
     /// Since when.
-    pub(super) company_since: Option<Instant>,
+    pub(super) others_wait_since: Option<Instant>,
     /// Since when the thread holds that does, if somebody observes.
     pub(super) held_since: Option<Instant>,
 }
 
 /// Whether other processes wait.
-pub(super) enum Company {
-    None,
-    Some,
+pub(super) enum Others {
+    NoneWaits,
+    SomeoneWaits,
     Unknown,
 }
 
-pub(super) fn company(news: &News) -> Company {
+pub(super) fn others(news: &OthersWaiting) -> Others {
     match news {
-        News::Alone(watch) if watch.is_live() => Company::None,
-        News::Alone(_) | News::Unknown(_) => Company::Unknown,
-        News::Company(_) => Company::Some,
+        OthersWaiting::No(watch) if watch.is_live() => Others::NoneWaits,
+        OthersWaiting::No(_) | OthersWaiting::Unknown(_) => Others::Unknown,
+        OthersWaiting::Yes(_) => Others::SomeoneWaits,
     }
 }
 
 impl TenureUse {
-    pub(super) fn company(&self) -> Company {
-        company(&self.news)
+    pub(super) fn others(&self) -> Others {
+        others(&self.news)
     }
 
     /// Whether a thread may enter without asking ZooKeeper.
     pub(super) fn is_good(&self) -> bool {
         self.tenure.is_held()
             && !self.tenure.is_asked_back()
-            && matches!(self.company(), Company::None)
+            && matches!(self.others(), Others::NoneWaits)
     }
 }
