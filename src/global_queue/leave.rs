@@ -7,7 +7,7 @@ use super::place::OthersWaiting;
 use crate::error::{Error, Result};
 use crate::session::backend::Refusal;
 use crate::session::observe::say;
-use crate::session::{CallError, Contact, Orphan, Proof, Removal, Step, find_plain};
+use crate::session::{CallError, Contact, Orphan, PendingDeletes, Proof, Step, find_plain};
 use crate::tenure::{Ended, Tenure};
 
 /// A tenure on its way out: its deletes were sent, or could not be. Dropped unconfirmed, it comes to
@@ -27,7 +27,7 @@ enum Left {
 }
 
 struct Leaving {
-    removal: Removal,
+    deletes: PendingDeletes,
     rest: Rest,
 }
 
@@ -47,9 +47,9 @@ pub(super) fn send_off(
     news: OthersWaiting,
 ) -> Departure {
     let watches = tenure.end();
-    let left = match on_its_session(tenure, |contact| contact.begin_removal(tenure.nodes())) {
-        Ok(removal) => Left::Sent(Box::new(Leaving {
-            removal,
+    let left = match on_its_session(tenure, |contact| contact.begin_deletes(tenure.nodes())) {
+        Ok(deletes) => Left::Sent(Box::new(Leaving {
+            deletes,
             rest: Rest {
                 folder: Arc::clone(folder),
                 tenure: Arc::clone(tenure),
@@ -103,8 +103,8 @@ impl Departure {
         let result = match self.left.take() {
             Some(Left::Over(result)) => result,
             Some(Left::Sent(leaving)) => {
-                let Leaving { removal, rest } = *leaving;
-                rest.end(removal.wait())
+                let Leaving { deletes, rest } = *leaving;
+                rest.end(deletes.wait())
             }
             None => unreachable!("confirmed or dropped once"),
         };
@@ -120,8 +120,8 @@ impl Drop for Departure {
             None => {}
             Some(Left::Over(result)) => tell(at_end, result.is_ok()),
             Some(Left::Sent(leaving)) => {
-                let Leaving { removal, rest } = *leaving;
-                removal.leave_to(move |deleted| {
+                let Leaving { deletes, rest } = *leaving;
+                deletes.leave_to(move |deleted| {
                     let session = Arc::clone(rest.tenure.session());
                     let result = rest.end(deleted);
                     tell(at_end, result.is_ok());

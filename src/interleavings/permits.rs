@@ -79,7 +79,7 @@ impl Process {
             if bound.is_none() {
                 let _ = self.front.release();
             } else {
-                self.front.release_aside();
+                self.front.release_in_background();
             }
             match permits {
                 Err(error) if error.is_lock_lost() => {}

@@ -68,7 +68,7 @@ fn model_of_a_revocation(make: Make) {
             until(&ensemble, || tenure.is_held());
         }
         assert!(other.queue.revoke(&node).expect("nothing breaks here"));
-        until(&ensemble, || tenure.is_asked_back());
+        until(&ensemble, || tenure.is_revocation_requested());
         if let Some(breaker) = breaker {
             breaker.join().expect("no panic");
         }

@@ -53,7 +53,7 @@ impl LocalQueue {
 
     /// As [`LocalQueue::send_off`], for a caller who has no time left: nothing is asked of ZooKeeper
     /// that it would have to wait for.
-    pub(crate) fn release_aside(&self) {
+    pub(crate) fn release_in_background(&self) {
         match self.end_turn() {
             Ok(Next::Settled) => {}
             Ok(next) => drop(self.release_slowly(next, Parting::AtOnce)),

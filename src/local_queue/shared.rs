@@ -81,7 +81,7 @@ impl Group {
     }
 
     fn is_good(&self) -> bool {
-        self.tenure.is_held() && !self.tenure.is_asked_back()
+        self.tenure.is_held() && !self.tenure.is_revocation_requested()
     }
 }
 
@@ -481,7 +481,7 @@ impl SharedQueue {
     }
 
     /// As [`SharedQueue::send_off`], for a caller who has no time left.
-    pub(crate) fn release_aside(&self) {
+    pub(crate) fn release_in_background(&self) {
         drop(self.send_off());
     }
 

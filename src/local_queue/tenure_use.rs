@@ -98,7 +98,7 @@ impl TenureUse {
     /// Whether a thread may enter without asking ZooKeeper.
     pub(super) fn is_good(&self) -> bool {
         self.tenure.is_held()
-            && !self.tenure.is_asked_back()
+            && !self.tenure.is_revocation_requested()
             && matches!(self.others(), Others::NoneWaits)
     }
 }

@@ -97,7 +97,7 @@ impl OwnHold {
     /// The guard's own channel that tells that somebody asks for the lock.
     pub(crate) fn revocation(&self) -> &Receiver<()> {
         self.revocation.get_or_init(|| {
-            let asked = self.tenures.iter().find_map(|tenure| tenure.asked_back());
+            let asked = self.tenures.iter().find_map(|tenure| tenure.revocation());
             asked.map_or_else(crossbeam_channel::never, Announcement::listen)
         })
     }
@@ -127,7 +127,7 @@ pub(crate) trait Turns {
     fn session(&self) -> &Arc<Session>;
     fn release(&self) -> Result<()>;
     fn send_off(&self) -> Departure;
-    fn release_aside(&self);
+    fn release_in_background(&self);
 }
 
 macro_rules! turns {
@@ -148,8 +148,8 @@ macro_rules! turns {
             fn send_off(&self) -> Departure {
                 self.send_off()
             }
-            fn release_aside(&self) {
-                self.release_aside();
+            fn release_in_background(&self) {
+                self.release_in_background();
             }
         }
     )*};
@@ -215,7 +215,7 @@ impl<Q: Turns> Hold<Q> {
     /// As dropping it, but in the background.
     pub(crate) fn abandon(mut self) {
         if let Some(queue) = self.let_go() {
-            queue.release_aside();
+            queue.release_in_background();
         }
     }
 

@@ -48,7 +48,7 @@ impl Drop for InFront<'_> {
             drop(self.queue.send_off());
         } else {
             // The caller may have no time to look for others.
-            self.queue.release_aside();
+            self.queue.release_in_background();
         }
     }
 }

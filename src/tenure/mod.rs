@@ -272,7 +272,7 @@ impl Tenure {
 
     /// Whether this tenure must end when its holder releases.
     pub(crate) fn is_in_last_turn(&self) -> bool {
-        self.last_turn.load(Ordering::Acquire) || self.is_asked_back()
+        self.last_turn.load(Ordering::Acquire) || self.is_revocation_requested()
     }
 
     /// What tells of the loss.

@@ -26,7 +26,7 @@ pub(crate) trait OnRevoke: Send + Sync {
 #[derive(Default)]
 pub(super) struct OwnNodes {
     state: Mutex<State>,
-    recall: OnceLock<Recall>,
+    revocation: OnceLock<Revocation>,
 }
 
 #[derive(Default)]
@@ -38,7 +38,7 @@ struct State {
 }
 
 /// A revocable tenure's.
-struct Recall {
+struct Revocation {
     asked: Announcement<()>,
     lock: Weak<dyn OnRevoke>,
 }
@@ -47,22 +47,25 @@ impl Tenure {
     /// From now on a [`REVOKE`] in our node is noticed. The read that leaves the watch is made in
     /// the background, as the caller may have no time for it; it also sees what was written before.
     pub(crate) fn make_revocable(self: &Arc<Self>, lock: Weak<dyn OnRevoke>) {
-        let recall = Recall {
+        let revocation = Revocation {
             asked: Announcement::new(),
             lock,
         };
-        assert!(self.own_nodes.recall.set(recall).is_ok(), "once");
+        assert!(self.own_nodes.revocation.set(revocation).is_ok(), "once");
         Arc::clone(self).on_watch_event();
     }
 
     /// The announcement that the lock is asked for; `None` if it is not revocable.
-    pub(crate) fn asked_back(&self) -> Option<&Announcement<()>> {
-        self.own_nodes.recall.get().map(|recall| &recall.asked)
+    pub(crate) fn revocation(&self) -> Option<&Announcement<()>> {
+        self.own_nodes
+            .revocation
+            .get()
+            .map(|revocation| &revocation.asked)
     }
 
     /// Whether somebody has asked for the lock.
-    pub(crate) fn is_asked_back(&self) -> bool {
-        self.asked_back()
+    pub(crate) fn is_revocation_requested(&self) -> bool {
+        self.revocation()
             .is_some_and(|asked| asked.said().is_some())
     }
 
@@ -92,7 +95,7 @@ impl Tenure {
                 Some((data, stat)) if self.is_own(&stat) => {
                     watches.push(watch);
                     if data.starts_with(REVOKE) {
-                        self.ask_back();
+                        self.tell_revocation();
                     }
                 }
                 _ => {
@@ -139,12 +142,12 @@ impl Tenure {
         }
     }
 
-    fn ask_back(&self) {
-        let Some(recall) = self.own_nodes.recall.get() else {
+    fn tell_revocation(&self) {
+        let Some(revocation) = self.own_nodes.revocation.get() else {
             return;
         };
-        recall.asked.tell(());
-        if let Some(lock) = recall.lock.upgrade() {
+        revocation.asked.tell(());
+        if let Some(lock) = revocation.lock.upgrade() {
             lock.on_revoke();
         }
         say!(

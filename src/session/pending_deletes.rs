@@ -12,7 +12,7 @@ use crate::wait::signal::Signal;
 
 /// Deletes that were sent in one write. Whoever sent them waits for the answers, or leaves them to
 /// be judged when they come.
-pub(crate) struct Removal {
+pub(crate) struct PendingDeletes {
     session: Arc<Session>,
     connection: Connection,
     call: Arc<OwnCall>,
@@ -21,7 +21,7 @@ pub(crate) struct Removal {
 
 impl Contact<'_> {
     /// Sends deletes of nodes of ours, and does not wait.
-    pub(crate) fn begin_removal(&self, paths: &[String]) -> Step<Removal> {
+    pub(crate) fn begin_deletes(&self, paths: &[String]) -> Step<PendingDeletes> {
         let deletes = paths.iter().map(|path| Request::Delete {
             path: path.clone(),
             version: None,
@@ -30,7 +30,7 @@ impl Contact<'_> {
         let session = Arc::clone(self.session());
         let connection = self.connection().clone();
         let call = OwnCall::submit(&session, &connection, deletes.collect(), &signal)?;
-        Ok(Removal {
+        Ok(PendingDeletes {
             session,
             connection,
             call,
@@ -39,7 +39,7 @@ impl Contact<'_> {
     }
 }
 
-impl Removal {
+impl PendingDeletes {
     /// The answers, one for each delete. Waits for no longer than the connection stands, which an
     /// answer that does not come ends.
     pub(crate) fn wait(self) -> Vec<Step<()>> {
