@@ -32,7 +32,7 @@ enum Past {
     /// A session to go on with.
     Session(Ticket),
     /// One that is over for us, and may live on at the servers, with its nodes.
-    Unburied(Ticket),
+    ToClose(Ticket),
 }
 
 /// Why there was no connection.
@@ -113,7 +113,7 @@ impl Past {
     fn ticket(&self) -> Option<&Ticket> {
         match self {
             Self::Nothing => None,
-            Self::Session(ticket) | Self::Unburied(ticket) => Some(ticket),
+            Self::Session(ticket) | Self::ToClose(ticket) => Some(ticket),
         }
     }
 }
@@ -258,7 +258,7 @@ impl Down<'_> {
     /// timeout. An address that cannot be talked to has failed, as for any other purpose; one that
     /// keeps silent must not cost the next session more than this one time.
     fn bury(&mut self, target: &Target, limit: Duration) -> Result<(), Failure> {
-        let Past::Unburied(ticket) = &self.past else {
+        let Past::ToClose(ticket) = &self.past else {
             return Ok(());
         };
         let limit = limit.min(FIRST_DIAL_AT_MOST);
@@ -399,7 +399,7 @@ impl Down<'_> {
         let epoch = Arc::clone(&ticket.epoch);
         epoch.lease().seal();
         let announced = ticket.announced;
-        self.past = Past::Unburied(ticket);
+        self.past = Past::ToClose(ticket);
         let session_id = epoch.session_id();
         if announced {
             self.wire.tell(LinkEvent::Expired { epoch });

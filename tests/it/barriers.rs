@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zklock::{AcquireOptions, Barrier, CancelToken, DoubleBarrier, LockState};
 
-use crate::ground::{SOON, children, client, client_at, raw, server, wait_for_children};
+use crate::fixtures::{SOON, children, client, client_at, raw, server, wait_for_children};
 use crate::support::raw::Flags;
 use crate::support::{Action, Matcher, Proxy, Server, opcode, wait_until};
 
@@ -48,7 +48,7 @@ fn a_barriers_waiter_survives_a_lost_session() {
     let path = "/barriers/session";
     let proxy = Proxy::start(server().addr());
     let client = client_at(&proxy.connect_string());
-    let other = crate::ground::client();
+    let other = crate::fixtures::client();
     let (gate, opener) = (
         Barrier::new(&client, path).expect("good"),
         Barrier::new(&other, path).expect("good"),
@@ -81,7 +81,7 @@ fn a_barriers_waiter_survives_a_lost_session() {
 #[test]
 fn barriers_leave_no_watches() {
     let server = Server::start();
-    let client = crate::ground::builder(&server.connect_string())
+    let client = crate::fixtures::builder(&server.connect_string())
         .connect()
         .expect("works");
     let gate = Barrier::new(&client, "/gate").expect("good");
@@ -254,7 +254,7 @@ fn a_slow_member_gets_in_although_others_leave() {
     let path = "/barriers/slow";
     let proxy = Proxy::start(server().addr());
     let slow = client_at(&proxy.connect_string());
-    let fast = crate::ground::client();
+    let fast = crate::fixtures::client();
     let slow = DoubleBarrier::new(&slow, path, 2).expect("good");
     let fast = DoubleBarrier::new(&fast, path, 2).expect("good");
     // Its list is held back: it has its node, and does not know yet who is there.
@@ -305,7 +305,7 @@ fn who_was_slow_does_not_wait_for_the_next_round() {
     let path = "/barriers/slow-again";
     let proxy = Proxy::start(server().addr());
     let slow = client_at(&proxy.connect_string());
-    let fast = crate::ground::client();
+    let fast = crate::fixtures::client();
     let slow = DoubleBarrier::new(&slow, path, 2).expect("good");
     let fast = DoubleBarrier::new(&fast, path, 2).expect("good");
     let hold = proxy.hold_request(Matcher::next(opcode::GET_CHILDREN).with_path_containing(path));
@@ -337,7 +337,7 @@ fn a_waiting_member_does_not_spin() {
     let proxy = Proxy::start(server().addr());
     let waiting = client_at(&proxy.connect_string());
     let waiting = DoubleBarrier::new(&waiting, path, 3).expect("good");
-    let other = crate::ground::client();
+    let other = crate::fixtures::client();
     let other = DoubleBarrier::new(&other, path, 3).expect("good");
     std::thread::scope(|scope| {
         let token = CancelToken::new();
@@ -397,7 +397,7 @@ fn a_lost_create_reply_makes_no_second_member() {
         trap.wait_until_sprung(SOON);
         wait_for_children(server(), path, 1);
         assert!(!enters.is_finished(), "one member is not two");
-        let other = crate::ground::client();
+        let other = crate::fixtures::client();
         let other = DoubleBarrier::new(&other, path, 2).expect("good");
         drop(other.enter().expect("two"));
         let inside = enters.join().expect("no panic").expect("answers");
@@ -411,7 +411,7 @@ fn a_member_that_loses_its_session_has_left() {
     let path = "/barriers/dies";
     let proxy = Proxy::start(server().addr());
     let mortal = client_at(&proxy.connect_string());
-    let other = crate::ground::client();
+    let other = crate::fixtures::client();
     let mortal = DoubleBarrier::new(&mortal, path, 2).expect("good");
     let other = DoubleBarrier::new(&other, path, 2).expect("good");
     std::thread::scope(|scope| {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use zklock::{Client, ConnectionState};
 
-use crate::ground::{SOON, T, mutex, raw, server};
+use crate::fixtures::{SOON, T, mutex, raw, server};
 use crate::support::raw::Flags;
 use crate::support::wait_until;
 
@@ -139,7 +139,7 @@ fn an_auth_scheme_that_the_server_does_not_know_is_told() {
 
 #[test]
 fn the_last_handle_closes_the_session() {
-    let client = crate::ground::client();
+    let client = crate::fixtures::client();
     let lock = mutex(&client, "/connecting/last");
     let session = client.session_id().expect("connected");
     drop(client);

@@ -5,7 +5,7 @@ use zklock::{
     SemaphoreMutex, SimpleMutex,
 };
 
-use crate::ground::{Puppet, SOON, client, mutex, server};
+use crate::fixtures::{Puppet, SOON, client, mutex, server};
 use crate::support::wait_until;
 
 #[track_caller]
@@ -52,7 +52,7 @@ fn a_lock_that_is_asked_for_or_kept_says_so() {
     let client = client();
     let lock = Mutex::builder(&client, "/debug/kept").linger(SOON);
     let lock = lock.build().expect("a good path");
-    let other = crate::ground::client();
+    let other = crate::fixtures::client();
     let held = mutex(&other, "/debug/kept").lock().expect("free");
     std::thread::scope(|scope| {
         scope.spawn(|| drop(lock.lock().expect("its turn")));

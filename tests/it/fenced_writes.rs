@@ -10,7 +10,7 @@ use zklock::{
     SimpleMutex, StepRefusal, Transaction,
 };
 
-use crate::ground::{Puppet, SOON, client, client_at, mutex, raw, server, wait_for_children};
+use crate::fixtures::{Puppet, SOON, client, client_at, mutex, raw, server, wait_for_children};
 use crate::support::raw::Flags;
 use crate::support::{Action, Matcher, Proxy, opcode, process, wait_until};
 
@@ -122,7 +122,7 @@ fn a_multi_lock_that_lost_a_part_writes_nothing() {
         let all = MultiLock::builder().with(&locks[0]).with(&locks[1]);
         let all = all.with(third.write_side()).build().expect("different");
         let guard = all.lock().expect("free");
-        let names = crate::ground::children(server(), folder);
+        let names = crate::fixtures::children(server(), folder);
         let node = format!("{folder}/{}", names[0]);
         let path = format!("/fenced/multi-data/{number}");
         late(&proxy, &node, &path, guard.transaction());

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zklock::{LockRegistry, LockState, LossReason, MultiLock, Mutex, RwLock, Semaphore};
 
-use crate::ground::{SOON, client, client_at, mutex, server, wait_for_children};
+use crate::fixtures::{SOON, client, client_at, mutex, server, wait_for_children};
 use crate::support::{Proxy, wait_until};
 
 /// A guard is stored without its lock, and goes on when lock and client are dropped.
@@ -191,7 +191,7 @@ fn an_error_names_the_lock() {
         error.is_timeout() && error.to_string().contains(path),
         "{error}"
     );
-    let elsewhere = mutex(&crate::ground::client(), path);
+    let elsewhere = mutex(&crate::fixtures::client(), path);
     let error = elsewhere.lock_with(options()).map(drop).expect_err("held");
     assert!(
         error.is_timeout() && error.to_string().contains(path),

@@ -8,7 +8,7 @@ use std::thread;
 
 use zklock::{Client, Participant, RwLock};
 
-use crate::ground::{SOON, children, client, raw, server, wait_for_children};
+use crate::fixtures::{SOON, children, client, raw, server, wait_for_children};
 use crate::support::RawSession;
 use crate::support::raw::Flags;
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use zklock::{Client, ConnectionEvent};
 
-use crate::ground::{SOON, T, mutex, wait_for_children};
+use crate::fixtures::{SOON, T, mutex, wait_for_children};
 use crate::support::proxy::Matcher;
 use crate::support::{Action, Proxy, Server, opcode};
 
@@ -137,10 +137,10 @@ fn a_server_without_remove_watches_loses_a_connection_for_each() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr());
     let unknown = proxy.on_request(Matcher::every(opcode::REMOVE_WATCHES), Action::Reset);
-    let holder = crate::ground::client_at(&server.connect_string());
+    let holder = crate::fixtures::client_at(&server.connect_string());
     let held = mutex(&holder, "/keeper/watched");
     let guard = held.lock().expect("free");
-    let client = crate::ground::client_at(&proxy.connect_string());
+    let client = crate::fixtures::client_at(&proxy.connect_string());
     let session = client.session_id();
     let events = client.events();
     let lock = mutex(&client, "/keeper/watched");
@@ -161,7 +161,7 @@ fn a_server_that_hangs_up_on_create2_is_spoken_to_in_older_words() {
     let server = Server::start();
     let proxy = Proxy::start(server.addr());
     let unknown = proxy.on_request(Matcher::every(opcode::CREATE2), Action::Reset);
-    let client = crate::ground::client_at(&proxy.connect_string());
+    let client = crate::fixtures::client_at(&proxy.connect_string());
     let session = client.session_id();
     let lock = mutex(&client, "/keeper/older");
     let first = lock.lock().expect("in the end");

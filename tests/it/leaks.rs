@@ -6,7 +6,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::ground::{Puppet, SOON, client_at, mutex, raw, server};
+use crate::fixtures::{Puppet, SOON, client_at, mutex, raw, server};
 use crate::support::{Proxy, Server, process, wait_until};
 
 const TRIES: usize = 10_000;

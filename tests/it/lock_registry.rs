@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zklock::{Barrier, Dialect, LockRegistry, Mutex, Semaphore, SharedCount};
 
-use crate::ground::{SOON, children, client, raw, server};
+use crate::fixtures::{SOON, children, client, raw, server};
 use crate::support::raw::Flags;
 
 fn registry(client: &zklock::Client, root: &str) -> LockRegistry {
@@ -43,7 +43,7 @@ fn any_key_has_one_lock() {
     }
     assert_eq!(locks.len(), keys.len());
     // Another process' registry means the same locks.
-    let other = crate::ground::client();
+    let other = crate::fixtures::client();
     let others = registry(&other, root);
     for key in keys {
         let lock = others.get(key).expect("any key");

@@ -2,7 +2,7 @@
 
 use zklock::Barrier;
 
-use crate::ground::{client, mutex, raw, server};
+use crate::fixtures::{client, mutex, raw, server};
 use crate::support::raw::Flags;
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use crate::ground::{SOON, T, children, client_at, mutex, server, wait_for_children};
+use crate::fixtures::{SOON, T, children, client_at, mutex, server, wait_for_children};
 use crate::support::{Action, Direction, Matcher, Proxy, opcode};
 
 fn proxied() -> (Proxy, zklock::Client) {
@@ -65,7 +65,7 @@ fn a_lost_delete_reply_leaves_nothing() {
         assert!(error.is_connection_loss(), "{error}");
         trap.wait_until_sprung(SOON);
         wait_for_children(server(), path, 0);
-        let other = crate::ground::client();
+        let other = crate::fixtures::client();
         let next = mutex(&other, path)
             .try_lock_for(SOON)
             .expect("answers")
@@ -135,7 +135,7 @@ fn a_cancel_during_the_create_leaves_nothing() {
 #[test]
 fn a_deadline_holds_in_a_black_hole() {
     let (proxy, client) = proxied();
-    let holder = crate::ground::client();
+    let holder = crate::fixtures::client();
     let held = mutex(&holder, "/lost/hole");
     let _guard = held.lock().expect("free");
     let lock = mutex(&client, "/lost/hole");
@@ -193,7 +193,7 @@ fn a_folder_deleted_between_two_steps_is_made_anew() {
         let (proxy, client) = proxied();
         let lock = mutex(&client, path);
         drop(lock.lock().expect("free"));
-        let holder = crate::ground::client();
+        let holder = crate::fixtures::client();
         let held = mutex(&holder, path);
         // Somebody is ahead, so that every step is taken.
         let guard = held.lock().expect("free");
@@ -204,7 +204,7 @@ fn a_folder_deleted_between_two_steps_is_made_anew() {
                 (guard.is_held(), children(server(), path).len())
             });
             hold.wait_until_held(SOON);
-            let mut raw = crate::ground::raw(server());
+            let mut raw = crate::fixtures::raw(server());
             for name in raw.children(path).expect("there") {
                 raw.delete(&format!("{path}/{name}")).expect("there");
             }

@@ -16,7 +16,7 @@ mod connecting;
 mod curator;
 mod debugging;
 mod fenced_writes;
-mod ground;
+mod fixtures;
 mod guards;
 mod history;
 mod home_grown;

@@ -7,7 +7,7 @@ use zklock::{
     SharedCount,
 };
 
-use crate::ground::{SOON, client, client_at, raw, server, wait_for_children};
+use crate::fixtures::{SOON, client, client_at, raw, server, wait_for_children};
 use crate::support::raw::Flags;
 use crate::support::{Proxy, wait_until};
 

@@ -7,7 +7,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use zklock::{Client, ConnectionEvent, MetricsObserver, Mutex, Observer};
 
-use crate::ground::{SOON, T, mutex, server};
+use crate::fixtures::{SOON, T, mutex, server};
 
 /// The exporter of this process. Each test reads only what its own client has recorded.
 fn exporter() -> &'static PrometheusHandle {
@@ -57,7 +57,7 @@ fn locks_are_recorded_by_label_and_never_by_path() {
     for _ in 0..3 {
         lock.lock().expect("free").unlock().expect("held");
     }
-    let other = crate::ground::client();
+    let other = crate::fixtures::client();
     let held = mutex(&other, "/metrics/secret").lock().expect("free");
     assert!(lock.try_lock().expect("an answer").is_none());
     let short = Duration::from_millis(50);

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use zklock::{LockState, MultiLock, MultiLockBuilder, Mutex, RwLock, SemaphoreMutex, SimpleMutex};
 
-use crate::ground::{SOON, children, client, client_at, mutex, server, wait_for_children};
+use crate::fixtures::{SOON, children, client, client_at, mutex, server, wait_for_children};
 use crate::support::Proxy;
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -37,7 +37,7 @@ fn takes_all_and_gives_all_back() {
     // Readers do not exclude each other.
     let has_one: Vec<_> = tokens.iter().map(Option::is_some).collect();
     assert_eq!(has_one, [true, true, false, true, true]);
-    let other = crate::ground::client();
+    let other = crate::fixtures::client();
     let theirs = mutex(&other, "/multi/all/b");
     assert!(theirs.try_lock().expect("answers").is_none());
     guard.unlock().expect("confirmed");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use zklock::{AcquireOptions, CancelToken, Dialect, LockName, LockState, Mutex, WaitStrategy};
 
-use crate::ground::{SOON, children, client, client_at, mutex, raw, server, wait_for_children};
+use crate::fixtures::{SOON, children, client, client_at, mutex, raw, server, wait_for_children};
 use crate::support::Proxy;
 use crate::support::raw::Flags;
 

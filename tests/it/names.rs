@@ -13,7 +13,7 @@ use zklock::{
     SemaphoreMutex, SharedCount, SimpleMutex,
 };
 
-use crate::ground::{SOON, client, mutex, raw, server, wait_for_children};
+use crate::fixtures::{SOON, client, mutex, raw, server, wait_for_children};
 use crate::support::raw::Flags;
 use crate::support::{RawSession, wait_until};
 

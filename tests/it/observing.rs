@@ -12,7 +12,7 @@ use zklock::{
     RwLock, Semaphore,
 };
 
-use crate::ground::{SOON, T, mutex, server, wait_for_children};
+use crate::fixtures::{SOON, T, mutex, server, wait_for_children};
 use crate::support::{Action, Direction, Matcher, Proxy, opcode};
 
 #[derive(Debug)]
@@ -197,7 +197,7 @@ fn a_lingering_lock_tells_each_turn() {
 fn waiting_for_another_process_is_told_and_so_is_giving_up() {
     let (client, told) = observed(&server().connect_string());
     let lock = build(&client, "/observe/busy", |lock| lock);
-    let other = crate::ground::client();
+    let other = crate::fixtures::client();
     let held = mutex(&other, "/observe/busy").lock().expect("free");
     let token = zklock::CancelToken::new();
     std::thread::scope(|scope| {
@@ -299,7 +299,7 @@ fn what_is_cleaned_up_later_is_told() {
     let proxy = Proxy::start(server().addr());
     let (client, told) = observed(&proxy.connect_string());
     let lock = build(&client, "/observe/orphan", |lock| lock);
-    let other = crate::ground::client();
+    let other = crate::fixtures::client();
     let held = mutex(&other, "/observe/orphan").lock().expect("free");
     let token = zklock::CancelToken::new();
     std::thread::scope(|scope| {
@@ -452,7 +452,7 @@ fn a_multi_lock_with_a_label_is_told_of_beside_its_parts() {
     let named = both().label("both").build().expect("two paths");
     quiet.lock().expect("free").unlock().expect("held");
     drop(named.lock().expect("free"));
-    let other = crate::ground::client();
+    let other = crate::fixtures::client();
     let held = mutex(&other, "/observe/multi/b").lock().expect("free");
     assert!(named.try_lock().expect("an answer").is_none());
     drop(held);

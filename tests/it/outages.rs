@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use zklock::{ConnectionEvent, LockState};
 
-use crate::ground::{SOON, T, children, client_at, mutex, server, wait_for_children};
+use crate::fixtures::{SOON, T, children, client_at, mutex, server, wait_for_children};
 use crate::support::{Direction, Ensemble, Proxy, Server, opcode, wait_until};
 
 /// The crate's own handle ends its session at the first disconnect after a while of load; ours
@@ -55,7 +55,7 @@ fn a_reset_under_load_keeps_session_and_lock() {
 fn a_server_that_is_back_in_time_keeps_session_and_lock() {
     let server = Server::start();
     // Long enough for a JVM to start.
-    let client = crate::ground::builder(&server.connect_string())
+    let client = crate::fixtures::builder(&server.connect_string())
         .session_timeout(Duration::from_secs(10))
         .connect()
         .expect("a server that works");
@@ -106,7 +106,7 @@ fn the_holder_knows_before_the_server_gives_the_lock_away() {
     let client = client_at(&proxy.connect_string());
     let lock = mutex(&client, "/outage/lease");
     let path = lock.path().to_owned();
-    let other = crate::ground::client();
+    let other = crate::fixtures::client();
     let next = mutex(&other, &path);
     for calls_in_flight in [false, true] {
         let guard = lock.lock().expect("free");
@@ -147,7 +147,7 @@ fn the_holder_knows_before_the_server_gives_the_lock_away() {
 fn waiters_queue_again_in_the_next_session() {
     let proxy = Proxy::start(server().addr());
     let client = client_at(&proxy.connect_string());
-    let holder = crate::ground::client();
+    let holder = crate::fixtures::client();
     let held = mutex(&holder, "/outage/again");
     let guard = held.lock().expect("free");
     let lock = mutex(&client, "/outage/again");
@@ -206,7 +206,7 @@ fn closing_in_a_black_hole_is_bounded_and_wakes_everybody() {
 #[test]
 fn an_ensemble_keeps_the_session_through_a_failover() {
     let ensemble = Ensemble::start(3);
-    let client = crate::ground::builder(&ensemble.connect_string())
+    let client = crate::fixtures::builder(&ensemble.connect_string())
         .session_timeout(Duration::from_secs(10))
         .connect()
         .expect("a quorum");

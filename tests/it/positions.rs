@@ -2,7 +2,7 @@
 
 use zklock::AcquireOptions;
 
-use crate::ground::{SOON, client, mutex, server, wait_for_children};
+use crate::fixtures::{SOON, client, mutex, server, wait_for_children};
 
 #[test]
 fn a_waiter_is_told_how_many_are_ahead() {

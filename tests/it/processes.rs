@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::ground::{Puppet, server, wait_for_children};
+use crate::fixtures::{Puppet, server, wait_for_children};
 
 /// One section: what it was allowed, its token, and when it began and ended.
 struct Section {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use zklock::{AcquireOptions, LockState, LossReason, Mutex, RwLock};
 
-use crate::ground::{SOON, T, children, client, client_at, mutex, raw, server, wait_for_children};
+use crate::fixtures::{
+    SOON, T, children, client, client_at, mutex, raw, server, wait_for_children,
+};
 use crate::support::{Proxy, wait_until};
 
 fn revocable(client: &zklock::Client, path: &str) -> Mutex {
@@ -68,7 +70,7 @@ fn a_request_during_an_outage_is_heard() {
     let client = client_at(&proxy.connect_string());
     let lock = revocable(&client, path);
     let guard = lock.lock().expect("free");
-    let other = crate::ground::client();
+    let other = crate::fixtures::client();
     let other = mutex(&other, path);
     proxy.refuse();
     proxy.reset_all();
@@ -229,7 +231,7 @@ fn participants_of_another_lock_are_refused() {
 #[test]
 fn long_sections_leave_no_watches() {
     let server = crate::support::Server::start();
-    let client = crate::ground::builder(&server.connect_string())
+    let client = crate::fixtures::builder(&server.connect_string())
         .session_timeout(T)
         .connect()
         .expect("works");

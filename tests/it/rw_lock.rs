@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zklock::{AcquireOptions, CancelToken, LockState, RwLock};
 
-use crate::ground::{SOON, children, client, client_at, raw, server, wait_for_children};
+use crate::fixtures::{SOON, children, client, client_at, raw, server, wait_for_children};
 use crate::support::{Matcher, Proxy, opcode, wait_until};
 
 fn rw(client: &zklock::Client, path: &str) -> RwLock {
@@ -417,10 +417,10 @@ fn participants_tell_readers_from_writers() {
 #[test]
 fn readers_leave_no_watches() {
     let server = crate::support::Server::start();
-    let client = crate::ground::builder(&server.connect_string())
+    let client = crate::fixtures::builder(&server.connect_string())
         .connect()
         .expect("works");
-    let other = crate::ground::builder(&server.connect_string())
+    let other = crate::fixtures::builder(&server.connect_string())
         .connect()
         .expect("works");
     let (lock, busy) = (rw(&client, "/rw"), rw(&other, "/rw"));

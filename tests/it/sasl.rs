@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zklock::{Acl, Client, ConnectionEvent, Permissions};
 
-use crate::ground::{SOON, mutex};
+use crate::fixtures::{SOON, mutex};
 use crate::support::Server;
 
 /// One of the passwords has what ends a line elsewhere.
@@ -94,7 +94,7 @@ fn a_wrong_password_is_told_and_not_shown() {
 
 #[test]
 fn a_server_without_accounts_is_told() {
-    let error = Client::builder(&crate::ground::server().connect_string())
+    let error = Client::builder(&crate::fixtures::server().connect_string())
         .sasl_digest_md5("alice", "open sesame")
         .connect_timeout(Duration::from_secs(1))
         .connect()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use zklock::{AcquireOptions, CancelToken, Semaphore, SemaphoreMutex, SharedCount};
 
-use crate::ground::{SOON, children, client, client_at, raw, server, wait_for_children};
+use crate::fixtures::{SOON, children, client, client_at, raw, server, wait_for_children};
 use crate::support::{Action, Matcher, Proxy, opcode, wait_until};
 
 const SHORT: Duration = Duration::from_millis(100);
@@ -410,7 +410,7 @@ fn a_lingering_lock_in_front_saves_two_writes() {
     assert_eq!(spent(opcode::DELETE), 10);
     assert_eq!(spent(opcode::GET_CHILDREN), 10);
     // Another process gets its turn at once.
-    let other = crate::ground::client();
+    let other = crate::fixtures::client();
     let other = self::semaphore(&other, path, 4);
     assert!(other.try_acquire_for(SOON / 2).expect("answers").is_some());
 }

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use zklock::{Acl, ConnectionEvent, LockState, RwLock, SimpleMutex};
 
-use crate::ground::{
+use crate::fixtures::{
     Puppet, SOON, T, children, client, client_at, mutex, raw, server, wait_for_children,
 };
 use crate::support::{Proxy, Server, process, wait_until};
@@ -105,7 +105,7 @@ fn an_ended_session_is_replaced() {
 #[test]
 fn credentials_survive_a_restart() {
     let server = Server::start();
-    let client = crate::ground::builder(&server.connect_string())
+    let client = crate::fixtures::builder(&server.connect_string())
         .session_timeout(Duration::from_secs(10))
         .auth("digest", "batch:secret")
         .acl(Acl::creator_all())
@@ -130,7 +130,7 @@ fn credentials_survive_a_restart() {
 /// `creator-all` without credentials is a mistake that ZooKeeper names badly.
 #[test]
 fn an_impossible_acl_is_told() {
-    let client = crate::ground::builder(&server().connect_string())
+    let client = crate::fixtures::builder(&server().connect_string())
         .acl(Acl::creator_all())
         .connect()
         .expect("a server that works");

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use zklock::{AcquireOptions, CancelToken, LockState, LossReason, SimpleMutex};
 
-use crate::ground::{SOON, client, client_at, raw, server};
+use crate::fixtures::{SOON, client, client_at, raw, server};
 use crate::support::raw::Flags;
 use crate::support::{Action, Matcher, Proxy, opcode, wait_until};
 
@@ -122,7 +122,7 @@ fn a_release_that_is_tried_again_spares_the_next_holder() {
     let error = guard.unlock().expect_err("not confirmed");
     assert!(error.is_connection_loss(), "{error}");
     wait_until_gone(path);
-    let other = crate::ground::client();
+    let other = crate::fixtures::client();
     let next = simple(&other, path);
     let held = next.try_lock().expect("answers").expect("free");
     proxy.accept();

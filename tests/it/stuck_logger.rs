@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use zklock::{ConnectionEvent, LossReason};
 
-use crate::ground::{SOON, client_at, mutex, server};
+use crate::fixtures::{SOON, client_at, mutex, server};
 use crate::support::{Direction, Proxy, wait_for_some};
 
 const SERVER: &str = "ZKLOCK_TEST_STUCK_LOGGER_AT";

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use zklock::{Client, LockState, Mutex};
 
-use crate::ground::{SOON, children, client, client_at, mutex, raw, server, wait_for_children};
+use crate::fixtures::{SOON, children, client, client_at, mutex, raw, server, wait_for_children};
 use crate::support::{Counters, Proxy, opcode, wait_until};
 
 /// A client whose requests are counted.
@@ -207,7 +207,7 @@ fn an_idle_lock_does_not_outlive_an_outage() {
     drop(idle.lock().expect("free"));
     proxy.refuse();
     proxy.reset_all();
-    let other = crate::ground::client();
+    let other = crate::fixtures::client();
     let lock = mutex(&other, path);
     std::thread::scope(|scope| {
         let waits = scope.spawn(|| lock.lock().expect("its turn").is_held());

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use zklock::{Mutex, Participant};
 
-use crate::ground::{SOON, children, client, mutex, server, wait_for_children};
+use crate::fixtures::{SOON, children, client, mutex, server, wait_for_children};
 use crate::history::{History, OURS, assert_disjoint, count, turns};
 use crate::support::{Curator, Kazoo};
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use zklock::{Acl, Client, ClientBuilder, ConnectionEvent, Permissions, Tls};
 
 use crate::certificates::{Authority, Certified};
-use crate::ground::{SOON, T, mutex};
+use crate::fixtures::{SOON, T, mutex};
 use crate::support::{Server, wait_until};
 
 const LOOPBACK: &[&str] = &["127.0.0.1", "localhost"];

@@ -1,6 +1,6 @@
 //! The verbs that look at locks.
 
-use crate::ground::{Running, SOON, bare, client, said, server, wait_for_queue, zklock};
+use crate::fixtures::{Running, SOON, bare, client, said, server, wait_for_queue, zklock};
 use crate::support::wait_until;
 
 fn hold(path: &str, more: &[&str]) -> Running {

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::ground::{Running, SOON, bare, client, said, server, wait_for_queue, zklock};
+use crate::fixtures::{Running, SOON, bare, client, said, server, wait_for_queue, zklock};
 use crate::support::{Direction, Proxy, Server, process, wait_until};
 
 #[test]

@@ -3,7 +3,7 @@
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 
-mod ground;
+mod fixtures;
 mod looking;
 mod losses;
 mod running;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use zklock::{Acl, Client, Mutex};
 
-use crate::ground::{Running, bare, client, queue_length, said, server, wait_for_queue, zklock};
+use crate::fixtures::{Running, bare, client, queue_length, said, server, wait_for_queue, zklock};
 use crate::support::ports::Port;
 
 /// Says `ready`, and runs until its input ends.

@@ -1,6 +1,6 @@
 //! Signals to the command and to what it runs.
 
-use crate::ground::{
+use crate::fixtures::{
     Running, SOON, WITH_DEFAULT_SIGNALS, client, queue_length, said, wait_for_queue, zklock,
 };
 use crate::support::{process, wait_until};
@@ -109,7 +109,7 @@ fn what_was_ignored_stays_ignored() {
         ])
         .args(["run", "/signals/ignored", "--"])
         .args(["grep", "SigIgn", "/proc/self/status"])
-        .env("ZK_CONNECT", crate::ground::server().connect_string());
+        .env("ZK_CONNECT", crate::fixtures::server().connect_string());
     let said = said(&mut command);
     let mask = said.out.trim().rsplit('\t').next().expect("a mask");
     let mask = u64::from_str_radix(mask, 16).expect("hexadecimal");

@@ -7,7 +7,7 @@ use std::thread;
 
 use pty_process::blocking::{Command, Pty, open};
 
-use crate::ground::{
+use crate::fixtures::{
     Running, SOON, WITH_DEFAULT_SIGNALS, client, queue_length, server, wait_for_queue, zklock,
 };
 use crate::support::{wait_for_some, wait_until};

@@ -5,7 +5,7 @@ use std::thread;
 use zklock::{Barrier, DoubleBarrier};
 
 use super::{SHORT, curator};
-use crate::ground::{SOON, client, raw, server, wait_for_children};
+use crate::fixtures::{SOON, client, raw, server, wait_for_children};
 use crate::support::wait_until;
 
 /// How often the members of a double barrier go in and out again.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::ground::server;
+use crate::fixtures::server;
 use crate::support::Curator;
 
 mod barriers;

@@ -6,7 +6,7 @@ use std::thread;
 use zklock::{Client, MultiLock, Mutex, RwLock, SemaphoreMutex};
 
 use super::{CURATORS, SECTION, curator, tries};
-use crate::ground::{SOON, client, server, wait_for_children};
+use crate::fixtures::{SOON, client, server, wait_for_children};
 use crate::history::{History, OURS, assert_disjoint, count, turns};
 use crate::support::Curator;
 

@@ -6,7 +6,7 @@ use std::thread;
 use zklock::Mutex;
 
 use super::{CURATORS, SECTION, SHORT, curator, tries};
-use crate::ground::{SOON, children, client, mutex, server, wait_for_children};
+use crate::fixtures::{SOON, children, client, mutex, server, wait_for_children};
 use crate::history::{History, OURS, assert_disjoint, count, turns};
 use crate::support::wait_until;
 

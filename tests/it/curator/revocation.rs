@@ -3,7 +3,7 @@
 use zklock::Mutex;
 
 use super::curator;
-use crate::ground::{SOON, client, mutex, server, wait_for_children};
+use crate::fixtures::{SOON, client, mutex, server, wait_for_children};
 
 #[test]
 fn curator_hears_that_we_ask() {

@@ -6,7 +6,7 @@ use std::thread;
 use zklock::{Client, Participant, RwLock};
 
 use super::{CURATORS, SECTION, SHORT, curator, tries};
-use crate::ground::{SOON, children, client, server, wait_for_children};
+use crate::fixtures::{SOON, children, client, server, wait_for_children};
 use crate::history::{History, OURS, assert_writers_alone, count, turns};
 use crate::support::{Curator, wait_until};
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use zklock::{AcquireOptions, Client, Permit, Semaphore, SharedCount};
 
 use super::{CURATORS, curator, tries};
-use crate::ground::{SOON, client, server, wait_for_children};
+use crate::fixtures::{SOON, client, server, wait_for_children};
 use crate::history::{History, OURS, count, most_at_once};
 use crate::support::Curator;
 

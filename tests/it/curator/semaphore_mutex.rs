@@ -5,7 +5,7 @@ use std::thread;
 use zklock::{Client, SemaphoreMutex};
 
 use super::{CURATORS, SECTION, curator, tries};
-use crate::ground::{SOON, client, mutex, server, wait_for_children};
+use crate::fixtures::{SOON, client, mutex, server, wait_for_children};
 use crate::history::{History, OURS, assert_disjoint, count, turns};
 
 const ROUNDS: usize = 20;

@@ -5,7 +5,7 @@ use std::thread;
 use zklock::{Client, Dialect, DoubleBarrier, Membership};
 
 use super::{kazoo, tell, wait_until_kazoo_watches};
-use crate::ground::{SOON, T, children, client, client_at, server, wait_for_children};
+use crate::fixtures::{SOON, T, children, client, client_at, server, wait_for_children};
 use crate::support::{Kazoo, Matcher, Proxy, opcode};
 
 fn barrier(client: &Client, path: &str, members: usize, dialect: Dialect) -> DoubleBarrier {

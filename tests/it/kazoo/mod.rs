@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zklock::Client;
 
-use crate::ground::{SOON, server};
+use crate::fixtures::{SOON, server};
 use crate::support::{Kazoo, wait_until};
 
 mod double_barrier;

@@ -6,7 +6,7 @@ use std::thread;
 use zklock::{Client, Dialect, Mutex};
 
 use super::{SECTION, SHORT, kazoo};
-use crate::ground::{SOON, children, client, mutex, server, wait_for_children};
+use crate::fixtures::{SOON, children, client, mutex, server, wait_for_children};
 use crate::history::{History, OURS, assert_disjoint, count, turns};
 use crate::support::{Kazoo, wait_until};
 

@@ -6,7 +6,7 @@ use std::thread;
 use zklock::{Client, Dialect, Participant, RwLock};
 
 use super::{SHORT, kazoo, tell, wait_until_kazoo_watches};
-use crate::ground::{SOON, children, client, server, wait_for_children};
+use crate::fixtures::{SOON, children, client, server, wait_for_children};
 use crate::support::{Kazoo, wait_until};
 
 fn lock_at(client: &Client, path: &str) -> RwLock {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use zklock::{Client, Dialect, Participant, Permit, Semaphore, SemaphoreMutex};
 
 use super::{SHORT, kazoo, tell};
-use crate::ground::{SOON, children, client, server, wait_for_children};
+use crate::fixtures::{SOON, children, client, server, wait_for_children};
 use crate::history::{self, History, OURS, count, most_at_once};
 use crate::support::{Kazoo, wait_until};
 
