@@ -39,6 +39,9 @@ use crate::znode::path::LockPath;
 ///   writer gets in between. See also [`RwWriteGuard::downgrade`].
 /// - **No upgrade**: a thread that reads and asks for the write lock would wait for itself. It gets
 ///   an error at once, whose [`is_would_deadlock`](Error::is_would_deadlock) is true.
+/// - **Threads that a reader waits for** must not read by themselves: once a writer waits, they wait
+///   behind it, and the writer for the reader that waits for them. Give them a
+///   [view](RwReadGuard::view) of its guard.
 /// - **When contact or the session is lost, on panic, when the process dies**: as with
 ///   [`Mutex`](crate::Mutex), with one difference: later readers of a process do not wait until
 ///   readers whose session was lost are gone. They queue again.
