@@ -15,6 +15,8 @@ const AT_ONCE: usize = 2;
 pub(crate) struct Nemesis {
     random: Random,
     under_way: Vec<(Instant, Fault)>,
+    /// How many servers in a hundred, of those that fall silent, stay so until they are given up.
+    given_up_percent: u64,
 }
 
 impl Nemesis {
@@ -22,12 +24,17 @@ impl Nemesis {
         Nemesis {
             random: Random::new(seed),
             under_way: Vec::new(),
+            given_up_percent: 0,
         }
     }
 
     /// Does harm for this time, and then mends all of it.
     pub(crate) fn play(mut self, stage: &mut Stage<'_>, time: Duration) {
         let end = Instant::now() + time;
+        // A shorter run would have time for little else.
+        if time >= stage.plan.given_up_after() * 8 {
+            self.given_up_percent = 10;
+        }
         let mut next = Instant::now();
         while Instant::now() < end {
             self.mend_what_is_due(stage, Instant::now());
@@ -67,8 +74,9 @@ impl Nemesis {
         }
     }
 
-    /// From a hiccup to more than a session; what cuts a worker off is for longer as often as not. At
-    /// times a server is silent until the others have given it up, and comes back to another leader.
+    /// From a hiccup to more than a session; what cuts a worker off is for longer as often as not. In a
+    /// run that has the time, a server is at times silent until the others have given it up, and comes
+    /// back to another leader.
     fn lasts(&mut self, stage: &Stage<'_>, fault: Fault) -> Duration {
         let session = stage.plan.session;
         let longer_than_session = (session * 5 / 4, session * 3);
@@ -79,7 +87,7 @@ impl Nemesis {
             Fault::ServerStopped(_)
             | Fault::ServerCutOff(_)
             | Fault::ServerMuted(_)
-            | Fault::ServerDeafened(_) => (10, (given_up, given_up + session)),
+            | Fault::ServerDeafened(_) => (self.given_up_percent, (given_up, given_up + session)),
             _ => (0, longer_than_session),
         };
         if self.random.percent(often_long) {
