@@ -204,7 +204,12 @@ fn read_home(
             Some(watch) => contact.watch_data(watch),
             None => contact.data(home.as_str()),
         };
+        // Who only looks writes nothing.
+        let only_looks = watch.is_none();
         let Some((data, stat)) = found(read)? else {
+            if only_looks {
+                return Ok(Said::Agreed(max));
+            }
             make_node(contact, home.as_str(), &digits(max))?;
             continue;
         };
@@ -218,7 +223,7 @@ fn read_home(
                 return Ok(Said::Other { theirs, version });
             }
             // Curator leaves it empty.
-            _ if data.is_empty() => {
+            _ if data.is_empty() && !only_looks => {
                 match contact.set(home.as_str(), &digits(max), Some(stat.version)) {
                     // The next look sees what it says now.
                     Ok(_) | Err(CallError::Refused(Refusal::BadVersion | Refusal::NoNode)) => {}

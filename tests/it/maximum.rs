@@ -307,3 +307,14 @@ fn holders_and_waiters_are_told_apart() {
         });
     }
 }
+
+/// Nor do they agree on anything with those who come after them.
+#[test]
+fn who_only_looks_writes_nothing() {
+    let path = "/maximum/unwritten";
+    let client = client();
+    let semaphore = Semaphore::new(&client, path, 3).expect("good");
+    assert_eq!(semaphore.available().expect("answers"), 3);
+    assert!(semaphore.participants().expect("answers").is_empty());
+    assert!(!raw(server()).exists(path).expect("answers"));
+}
