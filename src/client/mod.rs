@@ -49,7 +49,10 @@ const CLOSE_BOUND: Duration = Duration::from_secs(2);
 /// At most seven for each client. `zklock-up`, `zklock-down` and three of the `zookeeper` crate
 /// always run. `zklock-chores` starts when there is clean-up to do, after a reconnect, or once a
 /// lock has been held for 100 ms. `zklock-aside` calls the [`observer`](ClientBuilder::observer)
-/// and the logger, if there are any.
+/// and the logger, if there are any. Beside these, each [`SharedCount::changes`] has a thread, and so
+/// has each host name while the system looks it up, as nothing can interrupt that.
+///
+/// [`SharedCount::changes`]: crate::SharedCount::changes
 ///
 /// # Fork
 /// A client does not work in a forked child: every call returns an error whose
