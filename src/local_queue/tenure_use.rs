@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::error::{Error, Result};
 use crate::global_queue::OthersWaiting;
 use crate::session::observe::observer::Label;
 use crate::sync;
 use crate::tenure::Tenure;
+use crate::znode::path::LockPath;
 
 /// How long a tenure may go on.
 #[derive(Clone, Debug)]
@@ -42,6 +44,18 @@ impl Default for Policy {
 }
 
 impl Policy {
+    /// An error if one setting says the opposite of another at this path.
+    pub(crate) fn check(&self, path: &LockPath) -> Result<()> {
+        let hands_off = self.max_handoffs.is_some_and(|most| most > 0) || self.max_tenure.is_some();
+        if self.hand_off || !hands_off {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "{path}: local_hand_off(false) says that threads never hand the lock to each other, and \
+             max_handoffs or max_tenure how often they do; leave one of them out"
+        )))
+    }
+
     /// Whether the lock may change hands once more inside this process, though others wait.
     pub(super) fn has_turns_left(&self, tenure_use: &TenureUse) -> bool {
         let Self {

@@ -500,9 +500,11 @@ impl MutexBuilder<'_> {
     /// Builds the lock. Nothing is asked of ZooKeeper yet.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible.
+    /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible, or two
+    /// settings contradict each other.
     pub fn build(self) -> Result<Mutex> {
         let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
+        self.policy.check(&folder)?;
         let data = NodeData::checked(&folder, self.data)?;
         let queue = GlobalQueue::new(
             self.client.session(),

@@ -430,9 +430,11 @@ impl RwLockBuilder<'_> {
     /// Builds the lock. Nothing is asked of ZooKeeper yet.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible.
+    /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible, or two
+    /// settings contradict each other.
     pub fn build(self) -> Result<RwLock> {
         let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
+        self.policy.check(&folder)?;
         let data = NodeData::checked(&folder, self.data)?;
         let grammar = match self.labels {
             Some((read, write)) => Grammar::rw_labelled(RwLabels::new(read, write)?),

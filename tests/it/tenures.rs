@@ -83,6 +83,21 @@ fn without_hand_off_each_section_queues() {
     assert_eq!(spent(&proxy, &before, opcode::CREATE), 20);
 }
 
+#[test]
+fn settings_that_contradict_each_other_are_refused() {
+    let client = client();
+    let never = || Mutex::builder(&client, "/tenure/contradicts").local_hand_off(false);
+    for builder in [
+        never().max_handoffs(1),
+        never().max_tenure(Duration::from_secs(1)),
+    ] {
+        let error = builder.build().expect_err("both");
+        assert!(error.is_invalid(), "{error}");
+        assert!(error.to_string().contains("/tenure/contradicts"), "{error}");
+    }
+    never().max_handoffs(0).build().expect("the same twice");
+}
+
 /// The policy leaves turns and another process waits: only that the lock is lost stands against a
 /// hand-over.
 #[test]
