@@ -184,12 +184,24 @@ impl State {
 mod tests {
     use std::time::Duration;
 
-    use crossbeam_channel::{bounded, unbounded};
+    use crossbeam_channel::{Sender, bounded, unbounded};
 
     use super::*;
 
     const SOON: Duration = Duration::from_secs(30);
     const BACKLOG: usize = 100;
+
+    /// Has the thread stick in a job until what is returned is dropped.
+    fn stick(queue: &JobQueue) -> Sender<()> {
+        let (entered, begun) = bounded(1);
+        let (release, stuck) = bounded(0);
+        queue.run(move || {
+            let _ = entered.send(());
+            let _ = stuck.recv();
+        });
+        begun.recv_timeout(SOON).expect("it runs");
+        release
+    }
 
     #[test]
     fn runs_all_in_order_and_ends() {
@@ -227,13 +239,7 @@ mod tests {
     #[test]
     fn what_is_stuck_holds_up_nobody_and_keeps_no_more_than_the_backlog() {
         let queue = JobQueue::new("test", BACKLOG);
-        let (entered, begun) = bounded(1);
-        let (release, stuck) = bounded::<()>(0);
-        queue.run(move || {
-            let _ = entered.send(());
-            let _ = stuck.recv();
-        });
-        begun.recv_timeout(SOON).expect("it runs");
+        let release = stick(&queue);
         for _ in 0..BACKLOG + 7 {
             queue.run(|| {});
         }
@@ -273,13 +279,7 @@ mod tests {
     #[test]
     fn stops_with_what_it_is_at() {
         let queue = JobQueue::new("test", BACKLOG);
-        let (entered, begun) = bounded(1);
-        let (release, stuck) = bounded::<()>(0);
-        queue.run(move || {
-            let _ = entered.send(());
-            let _ = stuck.recv();
-        });
-        begun.recv_timeout(SOON).expect("it runs");
+        let release = stick(&queue);
         queue.run(|| unreachable!("stopped"));
         queue.stop();
         drop(release);
@@ -293,14 +293,8 @@ mod tests {
             Arc::new(JobQueue::new("test", BACKLOG)),
             Arc::new(JobQueue::new("test", BACKLOG)),
         );
-        let (entered, begun) = bounded(1);
-        let (release, stuck) = bounded::<()>(0);
         let (tell, told) = bounded(1);
-        other.run(move || {
-            let _ = entered.send(());
-            let _ = stuck.recv();
-        });
-        begun.recv_timeout(SOON).expect("it runs");
+        let release = stick(&other);
         let (own, foreign) = (Arc::clone(&one), Arc::clone(&other));
         one.run(move || {
             let now = Instant::now();
