@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::path::Path;
+use std::process::Command;
 use std::time::Duration;
 
-use zklock::{Acl, Client, ClientBuilder, ConnectionEvent, Permissions, Tls};
+use zklock::{Acl, Client, ClientBuilder, ConnectionEvent, LossReason, Permissions, Tls};
 
 use crate::certificates::{Authority, Certified};
 use crate::fixtures::{SOON, T, mutex};
-use crate::support::{Server, wait_until};
+use crate::support::{Proxy, Server, wait_until};
 
 const LOOPBACK: &[&str] = &["127.0.0.1", "localhost"];
 
@@ -244,4 +245,33 @@ fn what_it_costs() {
     });
     let ratio = sealed.as_secs_f64() / plain.as_secs_f64();
     println!("plain {plain:?}, TLS {sealed:?}: {ratio:.2} x");
+}
+
+/// The thread that connects reads the files again, here from a disk that hangs: the loss is told by
+/// the one that looks at the clock.
+#[test]
+fn a_loss_is_told_though_the_files_cannot_be_read() {
+    let ground = Ground::start("none", "TLSv1.3");
+    let folder = tempfile::tempdir().expect("a place for the files");
+    let (file, hangs) = (folder.path().join("ca"), folder.path().join("hangs"));
+    fs::copy(ground.authority.file(), &file).expect("written");
+    let made = Command::new("mkfifo").arg(&hangs).status();
+    assert!(made.expect("there is mkfifo").success());
+    let server = ground.server.secure_connect_string();
+    let proxy = Proxy::start_raw(server.parse().expect("an address"));
+    let tls = Tls::pem(&file).expect("good files");
+    let client = Client::builder(&proxy.connect_string())
+        .session_timeout(T)
+        .tls(tls);
+    let client = client.connect().expect("a server that works");
+    let lock = mutex(&client, "/tls/hangs");
+    let guard = lock.lock().expect("free");
+    fs::rename(&hangs, &file).expect("in its place");
+    proxy.reset_all();
+    let told = guard.lost().recv_timeout(SOON);
+    assert_eq!(told, Ok(LossReason::Session));
+    // Whoever reads it finds its end, and next time a file that ends.
+    let end = fs::OpenOptions::new().write(true).open(&file);
+    fs::remove_file(&file).expect("ours");
+    drop(end);
 }
