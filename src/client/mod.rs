@@ -14,7 +14,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use crate::error::{Error, Result};
-use crate::link::{AuthInfo, Backoff, Clock, ConnectString, LinkConfig, Login, Tls};
+use crate::link::{AuthInfo, Backoff, Clock, ConnectString, LONGEST_WAIT, LinkConfig, Login, Tls};
 use crate::session::Stats;
 use crate::session::acl::Acl;
 use crate::session::backend::{Refusal, Reply, Request};
@@ -507,6 +507,7 @@ impl ClientBuilder {
             chroot: to.chroot.clone().unwrap_or_default(),
             tick: self.tick,
             probe_by_sync: self.probe_by_sync,
+            longest_wait: LONGEST_WAIT,
             clock: Clock::default(),
             tls: self.tls,
             login: self.login,

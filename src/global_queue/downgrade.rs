@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::place::Won;
 use super::queue::GlobalQueue;
 use crate::error::{Error, Result};
-use crate::session::backend::Refusal;
+use crate::session::backend::{Company, Refusal};
 use crate::session::{CallError, Contact, Orphan, Step, Waiter, found};
 use crate::tenure::{NewTenure, Tenure};
 use crate::znode::node::NodeMode;
@@ -65,7 +65,14 @@ impl GlobalQueue {
         };
         let name = split(&path).1.to_owned();
         let folder = self.folder.path().as_str();
-        let entered = contact.create_and_list(folder, &[name], data, NodeMode::Ephemeral, None)?;
+        let entered = contact.create_and_list(
+            folder,
+            &[name],
+            data,
+            NodeMode::Ephemeral,
+            Company::Alone,
+            None,
+        )?;
         match entered
             .created
             .into_iter()

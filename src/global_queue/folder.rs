@@ -4,8 +4,9 @@
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
-use crate::session::backend::{Created, Refusal, WatchKind};
+use crate::session::backend::{Company, Created, Refusal, WatchKind};
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch, find_created, found};
+use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::znode::names::{Class, Dialect, Grammar, fresh_guid};
 use crate::znode::node::{NodeMode, NodeStat};
 use crate::znode::path::{LockPath, split};
@@ -17,6 +18,8 @@ pub(crate) struct Folder {
     grammar: Grammar,
     /// The names of our nodes say that they may be kept with nobody inside.
     may_linger: bool,
+    /// A create in it was done, and none was refused since: the next will be done, too.
+    stands: AtomicBool,
 }
 
 impl Folder {
@@ -36,6 +39,7 @@ impl Folder {
             path,
             grammar,
             may_linger,
+            stands: AtomicBool::new(false),
         })
     }
 
@@ -81,6 +85,22 @@ impl Folder {
     /// ZooKeeper's refusal, with the place and what to do.
     pub(crate) fn refusal(&self, error: Refusal) -> Error {
         error.at(self.path.as_str())
+    }
+
+    /// A create in it was done, or refused as it was missing.
+    pub(super) fn seen(&self, stands: bool) {
+        if self.stands.load(Ordering::Relaxed) != stands {
+            self.stands.store(stands, Ordering::Relaxed);
+        }
+    }
+
+    /// A create that was refused would have all that shares its packet asked again.
+    pub(super) fn company(&self) -> Company {
+        if self.stands.load(Ordering::Relaxed) {
+            Company::Shared
+        } else {
+            Company::Alone
+        }
     }
 
     // ---- steps ----

@@ -239,10 +239,12 @@ impl Place {
                 &names,
                 &claim.data,
                 self.folder.grammar().mode(class),
+                self.folder.company(),
                 watch,
             )?;
             match self.note_created(contact, names, entered.created) {
                 Ok(()) => {
+                    self.folder.seen(true);
                     self.refuse_unreadable()?;
                     (claim.entered)(split(&self.nodes()[0].path).1);
                     let children = found(entered.listed)?;
@@ -253,6 +255,7 @@ impl Place {
                     // made it again between two of our creates, so one of ours may be in it.
                     self.withdraw();
                     made_folder = true;
+                    self.folder.seen(false);
                     self.folder.make(contact)?;
                 }
                 // Asks again in the words that the backend now uses.

@@ -54,6 +54,7 @@ impl Link {
     fn say_goodbye(&self, server: &Server, deadline: Instant) {
         let wire = &self.wire;
         let mut state = wire.state.lock();
+        state.say_waiting(server);
         let farewell = frame::request(state.in_flight.close_session(), frame::OP_CLOSE);
         state.queue(server, &farewell);
         drop(state);

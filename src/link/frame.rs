@@ -279,6 +279,11 @@ pub(super) fn set_xid(frame: &mut [u8], xid: i32) {
     frame[LENGTH_BYTES..LENGTH_BYTES + 4].copy_from_slice(&xid.to_be_bytes());
 }
 
+/// What follows the header of a request that has its length before it.
+pub(super) fn record(request: &[u8]) -> &[u8] {
+    &request[LENGTH_BYTES + REQUEST_HEADER_BYTES..]
+}
+
 /// What stands next in a [`FrameBuffer`].
 pub(super) enum Next<'a> {
     Frame(Frame<'a>),

@@ -1,13 +1,12 @@
 //! What has been asked and not answered, by the crate and by ourselves, in one order.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::Arc;
 
 use super::chain::Sent;
 use super::clock::Moment;
 use super::codec::{self, Expected, Reply, ServerError, Shape};
 use super::frame::{self, ReplyHeader, RequestHeader};
-use super::voice::{Heard, Said, Slot};
+use super::voice::{Heard, Said, Told};
 
 /// For so many kinds and lengths of requests we remember how many breaks they met.
 const MOST_SUSPICIONS: usize = 256;
@@ -17,6 +16,8 @@ const MOST_SUSPICIONS: usize = 256;
 pub(super) struct InFlight {
     queue: VecDeque<Entry>,
     last_xid: i32,
+    /// How many of the queue are requests of our own.
+    own: usize,
     /// The replies so far to the group of our requests whose last one has none yet. The group is at
     /// the front, side by side, as it was added under one lock.
     heard: Vec<Heard>,
@@ -42,7 +43,7 @@ enum Entry {
         expected: Expected,
         sent: Sent,
         /// With the last of those that were said together: who is told.
-        slot: Option<Arc<dyn Slot>>,
+        told: Option<Told>,
     },
     /// The link's own, to prove that the session is alive.
     Probe {
@@ -121,7 +122,7 @@ impl InFlight {
         &mut self,
         shape: Shape,
         expected: Expected,
-        slot: Option<Arc<dyn Slot>>,
+        told: Option<Told>,
         sent: Sent,
     ) -> i32 {
         let xid = self.xid();
@@ -130,8 +131,9 @@ impl InFlight {
             shape,
             expected,
             sent,
-            slot,
+            told,
         });
+        self.own += 1;
         xid
     }
 
@@ -145,6 +147,11 @@ impl InFlight {
             node,
         });
         xid
+    }
+
+    /// How many packets of requests of our own are under way.
+    pub(super) fn own(&self) -> usize {
+        self.own
     }
 
     /// When the request was sent that has waited longest for its answer.
@@ -196,9 +203,10 @@ impl InFlight {
                 shape,
                 expected,
                 sent,
-                slot,
+                told,
                 ..
             }) => {
+                self.own -= 1;
                 self.suspicions.acquit(shape);
                 let proof = proof(shape.opcode, sent, header, record);
                 self.heard.push(Heard::Reply {
@@ -208,7 +216,7 @@ impl InFlight {
                     bytes: shape.bytes,
                     events_before,
                 });
-                let said = slot.map(|slot| Said::new(slot, std::mem::take(&mut self.heard)));
+                let said = told.map(|told| Said::new(told, std::mem::take(&mut self.heard)));
                 Ok(Answered::Own { proof, said })
             }
             Some(Entry::Probe {
@@ -236,25 +244,26 @@ impl InFlight {
             self.suspicions
                 .add(self.queue.iter().filter_map(Entry::shape));
         }
-        let mut told = Vec::new();
+        let mut tell = Vec::new();
+        self.own = 0;
         for entry in self.queue.drain(..) {
             match entry {
                 Entry::Crate { number, .. } => {
                     out.extend(frame::reply(number, frame::ERR_CONNECTION_LOSS));
                 }
                 Entry::Local { number, err } => out.extend(frame::reply(number, err)),
-                Entry::Own { shape, slot, .. } => {
+                Entry::Own { shape, told, .. } => {
                     self.heard.push(Heard::Nothing {
                         bytes: shape.bytes,
                         breaks: self.suspicions.breaks(shape),
                     });
-                    let heard = slot.map(|slot| Said::new(slot, std::mem::take(&mut self.heard)));
-                    told.extend(heard);
+                    let all = told.map(|told| Said::new(told, std::mem::take(&mut self.heard)));
+                    tell.extend(all);
                 }
                 Entry::Probe { .. } | Entry::Close { .. } => {}
             }
         }
-        told
+        tell
     }
 }
 

@@ -29,7 +29,8 @@
 //! - **A voice of its own** ([`voice`]): [`Link::submit`] says requests that the crate has no
 //!   words for, on exactly the connection that they are about. All requests are in one queue, in
 //!   the order of their numbers, which is that of their bytes. An answer to one of ours can
-//!   overtake a watch event that the server sent before it, as events go by the crate's thread.
+//!   overtake a watch event that the server sent before it, as events go by the crate's thread. What
+//!   many threads ask at the same time [waits](waiting) for a moment and shares [packets](batch).
 //!
 //! # Threads
 //!
@@ -53,6 +54,7 @@
 //! `zklock-down`; by `zklock-up` only at the crate's good-bye. Connections begin and end on
 //! `zklock-down` alone; anybody may cut one, and it then finds it cut.
 
+mod batch;
 mod chain;
 mod clock;
 pub(crate) mod codec;
@@ -61,6 +63,7 @@ mod downstream;
 mod farewell;
 mod frame;
 mod gate;
+mod group;
 mod hosts;
 mod in_flight;
 mod lease;
@@ -85,6 +88,7 @@ mod tls;
 mod tls;
 mod upstream;
 pub(crate) mod voice;
+mod waiting;
 mod wire;
 
 use std::fmt;
@@ -102,6 +106,7 @@ pub(crate) use self::sasl::Login;
 pub(crate) use self::tls::Tls;
 #[cfg(feature = "tls")]
 pub use self::tls::Tls;
+pub(crate) use self::waiting::LONGEST_WAIT;
 use self::wire::Wire;
 
 /// Where and how to connect.
@@ -120,6 +125,8 @@ pub(crate) struct LinkConfig {
     pub(crate) tick: Option<Duration>,
     /// Probes are never writes: a leader that has been deposed, and does not know, is believed.
     pub(crate) probe_by_sync: bool,
+    /// How long a request waits for others to share its packet, at the most: see [`waiting`].
+    pub(crate) longest_wait: Duration,
     /// Under the lease.
     pub(crate) clock: Clock,
     /// Every connection is made so, or none is.

@@ -26,6 +26,9 @@ pub(super) fn relay(wire: &Wire, server: &Server) -> String {
     loop {
         // The tick, too: what is wanted of probes may change meanwhile.
         let wait = wire.probe(server).min(pace.tick);
+        let wait = wire
+            .send_what_is_due(server)
+            .map_or(wait, |due| wait.min(due));
         match next_bytes(wire, server, &mut buffer, wait) {
             Ok(Some(0)) => {
                 let by_us = if server.hung_up() { "the server" } else { "us" };
@@ -127,12 +130,17 @@ fn deliver(
     let mut result = take_frames(&mut state, server, buffer, out, &mut delivered);
     state.send_up(out);
     let session_closed = state.session_closed;
+    // Before anybody is told: the server has something to do meanwhile.
+    let more = state.has_waiting() && state.say_what_is_due(server).is_none();
     drop(state);
+    if more {
+        wire.flush(server);
+    }
     if session_closed {
         wire.changed.notify_all();
     }
     for said in delivered.said {
-        if let Err(why) = said.tell() {
+        if let Err(why) = said.tell(wire) {
             result = result.and(Err(format!(
                 "the server sent a malformed reply ({})",
                 why.0

@@ -10,7 +10,7 @@ use super::LinkEvent;
 use super::dial::is_timeout;
 use super::frame::{self, FrameBuffer, Next, RequestHeader};
 use super::voice::Said;
-use super::wire::{Server, State, Wire, tell_lost};
+use super::wire::{Server, State, Wire};
 
 /// How long a read lasts where nothing else can end it, and so how late a look at the clock can be.
 const BLIND: Duration = Duration::from_millis(10);
@@ -99,7 +99,7 @@ fn relay(wire: &Wire, buffer: &mut FrameBuffer) -> bool {
             wire.flush(&server);
         }
     }
-    tell_lost(relayed.told);
+    wire.tell_lost(relayed.told);
     if relayed.refused > 0 {
         say!(
             wire,
@@ -142,6 +142,8 @@ fn take_frames(
                         state.answer_locally(header, frame::ERR_UNIMPLEMENTED);
                     }
                     (_, Some(server)) if state.has_room(request.bytes().len()).is_ok() => {
+                        // Nothing overtakes what was said before it.
+                        state.say_waiting(server);
                         let bytes = request.body().len();
                         let sent = state.stamp(server, header.opcode);
                         request.set_xid(state.in_flight.forward(header, bytes, sent));

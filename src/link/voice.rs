@@ -13,8 +13,11 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::Link;
+use super::batch::Batch;
 use super::codec::{Expected, Malformed, Reply, Request, ServerError, TooLarge};
 use super::frame;
+use super::group::Group;
+use super::wire::Wire;
 
 /// Hears the answers to what was submitted, once and all together.
 pub(crate) trait Slot: Send + Sync {
@@ -72,41 +75,47 @@ impl fmt::Display for NotSent {
     }
 }
 
+/// Whether requests may go into one packet with others' that are said about the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// As good as certain to be done, and not in a hurry of half a millisecond: see
+    /// [`batch`](super::batch). Of its requests, writes are done before lists.
+    Shared,
+    Alone,
+}
+
 impl Link {
-    /// Says `requests` on exactly this connection, in one write, and returns before they are
-    /// answered: never blocks, but for the lock of the link. If they are not sent, the slot is
-    /// never called; if they are, it is called once, perhaps before this returns.
+    /// Says `requests` on exactly this connection, and returns before they are answered: never
+    /// blocks, but for the lock of the link. If they are not sent, the slot is never called; if they
+    /// are, it is called once, perhaps before this returns.
     pub(crate) fn submit(
         &self,
         connection: u64,
         requests: &[Request],
+        company: Company,
         slot: Arc<dyn Slot>,
     ) -> Result<(), NotSent> {
-        let mut frames = Vec::new();
-        let mut parts = Vec::with_capacity(requests.len());
-        for request in requests {
-            let start = frames.len();
-            let shape = request.encode(&mut frames, frame::MAX_REQUEST_BYTES)?;
-            parts.push((start, shape, request.expected()));
-        }
-        if parts.is_empty() {
+        if requests.is_empty() {
             slot.answered(Vec::new(), Vec::new());
             return Ok(());
         }
+        let group = Group::encode(requests, slot)?;
         let mut state = self.wire.state.lock();
         let server = state.open_server(connection).ok_or(NotSent::NotOpen)?;
-        state.has_room(frames.len())?;
-        let mut slot = Some(slot);
-        let last = parts.len() - 1;
-        for (index, (start, shape, expected)) in parts.into_iter().enumerate() {
-            let told = if index == last { slot.take() } else { None };
-            let sent = state.stamp(&server, shape.opcode);
-            let xid = state.in_flight.say(shape, expected, told, sent);
-            frame::set_xid(&mut frames[start..], xid);
-        }
-        state.queue(&server, &frames);
+        state.has_room(group.bytes())?;
+        let goes = match company {
+            Company::Shared => state.say_soon(&server, group),
+            Company::Alone => {
+                // Nothing overtakes what was said before it.
+                state.say_waiting(&server);
+                state.say(&server, group);
+                true
+            }
+        };
         drop(state);
-        self.wire.flush(&server);
+        if goes {
+            self.wire.flush(&server);
+        }
         Ok(())
     }
 }
@@ -133,47 +142,65 @@ pub(super) enum Heard {
     Nothing { bytes: usize, breaks: u32 },
 }
 
+/// Who hears of what was said together.
+pub(super) enum Told {
+    Caller(Arc<dyn Slot>),
+    /// Several, who each know their part.
+    Callers(Box<Batch>),
+}
+
 /// All that was said together has been answered.
 pub(super) struct Said {
-    slot: Arc<dyn Slot>,
+    told: Told,
     heard: Vec<Heard>,
 }
 
 impl Said {
-    pub(super) fn new(slot: Arc<dyn Slot>, heard: Vec<Heard>) -> Self {
-        Self { slot, heard }
+    pub(super) fn new(told: Told, heard: Vec<Heard>) -> Self {
+        Self { told, heard }
     }
 
-    /// Tells the one who asked. To be called without locks. An error: a reply was none, and its
+    /// Tells those who asked. To be called without locks. An error: a reply was none, and its
     /// connection must end.
-    pub(super) fn tell(self) -> Result<(), Malformed> {
+    pub(super) fn tell(self, wire: &Wire) -> Result<(), Malformed> {
         let mut malformed = None;
         let mut events = Vec::with_capacity(self.heard.len());
-        let answers = self.heard.into_iter().map(|heard| match heard {
-            Heard::Nothing { bytes, breaks } => {
-                events.push(0);
-                Answer::Lost(Lost { bytes, breaks })
-            }
-            Heard::Reply {
+        let answers = self.heard.into_iter().map(|heard| {
+            let (answer, events_before) = heard.decode(&mut malformed);
+            events.push(events_before);
+            answer
+        });
+        let answers = answers.collect();
+        match self.told {
+            Told::Caller(slot) => slot.answered(answers, events),
+            Told::Callers(batch) => batch.answered(answers, &events, wire),
+        }
+        malformed.map_or(Ok(()), Err)
+    }
+}
+
+impl Heard {
+    /// The answer, and how many events there were before it.
+    fn decode(self, malformed: &mut Option<Malformed>) -> (Answer, u64) {
+        match self {
+            Self::Nothing { bytes, breaks } => (Answer::Lost(Lost { bytes, breaks }), 0),
+            Self::Reply {
                 expected,
                 err,
                 record,
                 bytes,
                 events_before,
             } => {
-                events.push(events_before);
-                match expected.decode(err, &record) {
+                let answer = match expected.decode(err, &record) {
                     Ok(Ok(reply)) => Answer::Done(reply),
                     Ok(Err(error)) => Answer::Refused(error),
                     Err(why) => {
                         malformed.get_or_insert(why);
                         Answer::Lost(Lost { bytes, breaks: 0 })
                     }
-                }
+                };
+                (answer, events_before)
             }
-        });
-        let answers = answers.collect();
-        self.slot.answered(answers, events);
-        malformed.map_or(Ok(()), Err)
+        }
     }
 }

@@ -11,12 +11,14 @@ use parking_lot::{Condvar, Mutex};
 use super::chain::{Cadence, Opening};
 use super::clock::Moment;
 use super::frame::{self, RequestHeader};
+use super::group::Group;
 use super::in_flight::InFlight;
 use super::lease::Epoch;
 use super::probing::Probing;
 use super::rouse::Rouse;
 use super::stream::Stream;
 use super::voice::{NotSent, Said};
+use super::waiting::Waiting;
 use super::{LinkConfig, LinkEvent, LinkObserver};
 
 /// Has a line logged where a logger that is stuck holds up nobody.
@@ -139,6 +141,8 @@ pub(super) struct State {
     /// The session lets traffic through on `server`.
     pub(super) open: bool,
     pub(super) in_flight: InFlight,
+    /// Behind that.
+    pub(super) waiting: Waiting,
     /// For `server`, encoded, in the order of their numbers.
     outgoing: Vec<u8>,
     /// The last change of the data that the session has seen.
@@ -164,9 +168,9 @@ impl Wire {
         observer: Arc<dyn LinkObserver>,
     ) -> io::Result<Arc<Self>> {
         Ok(Arc::new(Self {
+            state: Mutex::new(State::new(config.longest_wait)),
             config,
             observer,
-            state: Mutex::new(State::new()),
             changed: Condvar::new(),
             up: Rouse::new()?,
         }))
@@ -273,13 +277,23 @@ impl Wire {
         state.outgoing = Vec::new();
         state.probing = None;
         let told = state.answer_all_lost(hung_up);
+        let unsaid = state.waiting.take_all();
         drop(state);
         self.changed.notify_all();
-        tell_lost(told);
+        self.tell_lost(told);
+        unsaid.into_iter().for_each(Group::tell_lost);
         self.tell(LinkEvent::Suspended {
             epoch: Arc::clone(&server.epoch),
             connection: server.connection,
         });
+    }
+
+    /// Tells those whose requests went down with a connection. A reply among what they had heard
+    /// before may be malformed: the connection is gone already.
+    pub(super) fn tell_lost(&self, told: Vec<Said>) {
+        for said in told {
+            let _ = said.tell(self);
+        }
     }
 
     /// Runs `body` on a thread that is counted until it ends.
@@ -304,21 +318,14 @@ impl Wire {
     }
 }
 
-/// Tells those whose requests went down with a connection. A reply among what they had heard
-/// before may be malformed: the connection is gone already.
-pub(super) fn tell_lost(told: Vec<Said>) {
-    for said in told {
-        let _ = said.tell();
-    }
-}
-
 impl State {
-    fn new() -> Self {
+    fn new(longest_wait: Duration) -> Self {
         Self {
             loopback: None,
             server: None,
             open: false,
             in_flight: InFlight::default(),
+            waiting: Waiting::new(longest_wait),
             outgoing: Vec::new(),
             last_zxid: 0,
             events: 0,
@@ -351,7 +358,7 @@ impl State {
 
     /// Whether so much more can be kept for a server that does not take it at once.
     pub(super) fn has_room(&self, bytes: usize) -> Result<(), NotSent> {
-        let bytes = self.outgoing.len() + bytes;
+        let bytes = self.outgoing.len() + self.waiting.bytes() + bytes;
         if bytes <= MOST_OUTGOING_BYTES {
             return Ok(());
         }

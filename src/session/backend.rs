@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::link::Epoch;
+pub(crate) use crate::link::voice::Company;
 use crate::znode::node::{NodeMode, NodeStat};
 
 /// Why the server would not do what it was asked.
@@ -113,6 +114,7 @@ pub(crate) trait Backend: Send + Sync {
         &self,
         connection: u64,
         requests: &[Request],
+        company: Company,
         slot: Arc<dyn Slot>,
     ) -> Result<(), NotOpen>;
     /// Makes one call on this thread through the `zookeeper` crate: for everything that is no part

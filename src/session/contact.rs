@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::Session;
 use super::backend::{
-    Answer, Change, Changed, Created, NoReply, Refusal, Reply, Request, WatchKind,
+    Answer, Change, Changed, Company, Created, NoReply, Refusal, Reply, Request, WatchKind,
 };
 use super::call_error::{CallError, Step};
 use super::observe::say;
@@ -155,6 +155,7 @@ impl<'a> Contact<'a> {
         names: &[String],
         data: &Arc<[u8]>,
         mode: NodeMode,
+        company: Company,
         watch: Option<&Watch>,
     ) -> Step<Entered> {
         let creates = names.iter().map(|name| Request::Create {
@@ -166,7 +167,7 @@ impl<'a> Contact<'a> {
             path: folder.to_owned(),
             watch: watch.is_some(),
         };
-        let mut answers = self.send(creates.chain([list]).collect())?;
+        let mut answers = self.send_in(company, creates.chain([list]).collect())?;
         let listed = answers.pop().expect("one for each request");
         let created = answers.into_iter().map(|answer| {
             self.judge(answer).map(|reply| match reply {
@@ -408,12 +409,20 @@ impl<'a> Contact<'a> {
                 events_before: 0,
             });
         }
-        let mut answers = self.send(vec![request])?;
+        let company = match request {
+            Request::Children { watch: false, .. } => Company::Shared,
+            _ => Company::Alone,
+        };
+        let mut answers = self.send_in(company, vec![request])?;
         Ok(answers.pop().expect("one for each request"))
     }
 
     /// Sends requests together, and waits for all answers.
     fn send(&self, requests: Vec<Request>) -> Step<Vec<Answer>> {
+        self.send_in(Company::Alone, requests)
+    }
+
+    fn send_in(&self, company: Company, requests: Vec<Request>) -> Step<Vec<Answer>> {
         let fresh;
         let signal = match self.voice {
             Voice::Waiter(waiter) => {
@@ -425,7 +434,7 @@ impl<'a> Contact<'a> {
                 &fresh
             }
         };
-        let call = OwnCall::submit(self.session, &self.connection, requests, signal)?;
+        let call = OwnCall::submit(self.session, &self.connection, requests, company, signal)?;
         let mut others = Wakes::default();
         let result = loop {
             if let Some(answers) = call.take() {

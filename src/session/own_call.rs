@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use super::Session;
-use super::backend::{Answer, NoReply, Reply, Request, Slot};
+use super::backend::{Answer, Company, NoReply, Reply, Request, Slot};
 use super::call_error::{CallError, Step};
 use super::orphan::{Orphan, Proof};
 use super::phase::{Connection, NoContact};
@@ -36,6 +36,7 @@ impl OwnCall {
         session: &Arc<Session>,
         connection: &Connection,
         requests: Vec<Request>,
+        company: Company,
         caller: &Arc<Signal>,
     ) -> Step<Arc<Self>> {
         session.refuse_child().map_err(CallError::Left)?;
@@ -48,7 +49,7 @@ impl OwnCall {
         });
         let slot: Arc<dyn Slot> = call.clone();
         let backend = session.backend();
-        match backend.submit(connection.number, &call.requests, slot) {
+        match backend.submit(connection.number, &call.requests, company, slot) {
             Ok(()) => Ok(call),
             Err(_) => Err(CallError::NotSent(NoContact::check(session.is_closed()))),
         }

@@ -6,7 +6,7 @@ use super::acl::Acl;
 use super::backend::{
     self, Answer, Change, Changed, Created, NoReply, NotOpen, Refusal, Reply, Request, WatchKind,
 };
-use crate::link::voice::{self, NotSent};
+use crate::link::voice::{self, Company, NotSent};
 use crate::link::{Link, codec};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::znode::node::{NodeMode, NodeStat};
@@ -194,9 +194,10 @@ impl Answers {
         link: &Link,
         connection: u64,
         requests: &[codec::Request],
+        company: Company,
     ) -> Result<(), NotOpen> {
         let slot: Arc<dyn voice::Slot> = self.clone();
-        match link.submit(connection, requests, slot) {
+        match link.submit(connection, requests, company, slot) {
             Ok(()) => Ok(()),
             Err(NotSent::NotOpen) => Err(NotOpen),
             // It is an answer: no connection would take it.
@@ -258,6 +259,7 @@ impl Answers {
                 Reply::Multi(steps.into_iter().map(|step| self.changed(step)).collect())
             }
             codec::Reply::Aborted { .. } => unreachable!("translated before"),
+            codec::Reply::Lists(_) => unreachable!("shared out before"),
             codec::Reply::Done | codec::Reply::Synced => Reply::Done,
         }
     }

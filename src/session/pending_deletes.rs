@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Session;
-use super::backend::{Answer, Request};
+use super::backend::{Answer, Company, Request};
 use super::call_error::Step;
 use super::contact::Contact;
 use super::own_call::OwnCall;
@@ -26,10 +26,11 @@ impl Contact<'_> {
             path: path.clone(),
             version: None,
         });
+        let deletes = deletes.collect();
         let signal = Arc::new(Signal::new());
         let session = Arc::clone(self.session());
         let connection = self.connection().clone();
-        let call = OwnCall::submit(&session, &connection, deletes.collect(), &signal)?;
+        let call = OwnCall::submit(&session, &connection, deletes, Company::Shared, &signal)?;
         Ok(PendingDeletes {
             session,
             connection,

@@ -27,7 +27,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Session;
-use super::backend::{Answer, Request, Slot, WatchEvent, WatchKind};
+use super::backend::{Answer, Company, Request, Slot, WatchEvent, WatchKind};
 pub(crate) use super::notice::{Notice, OnWatchEvent, Wake};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -353,7 +353,11 @@ impl Session {
         let path = path.to_owned();
         let request = [Request::Unwatch { path, kind }];
         let slot: Arc<dyn Slot> = removal.clone();
-        if self.backend().submit(connection, &request, slot).is_err() {
+        if self
+            .backend()
+            .submit(connection, &request, Company::Alone, slot)
+            .is_err()
+        {
             removal.done();
         }
     }

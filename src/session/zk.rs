@@ -19,6 +19,7 @@ use super::own_requests::{Answers, Speaker};
 use super::phase::Connection;
 use crate::error::{Error, Result};
 use crate::fork::ForkCheck;
+use crate::link::voice::Company;
 use crate::link::{Epoch, Link, LinkConfig, LinkEvent, LinkObserver};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -179,11 +180,12 @@ impl Backend for ZkBackend {
         &self,
         connection: u64,
         requests: &[Request],
+        company: Company,
         slot: Arc<dyn Slot>,
     ) -> std::result::Result<(), NotOpen> {
         let said: Vec<_> = requests.iter().map(|one| self.speaker.say(one)).collect();
         let answers = Answers::new(slot, &said, &self.speaker);
-        answers.submit(&self.link, connection, &said)
+        answers.submit(&self.link, connection, &said, company)
     }
 
     fn call(&self, request: &Request) -> std::result::Result<Reply, NoReply> {

@@ -30,6 +30,11 @@ impl<'a> Writer<'a> {
         }
     }
 
+    /// Values that are written already.
+    pub(super) fn record(&mut self, record: &[u8]) {
+        self.put(record);
+    }
+
     pub(super) fn int(&mut self, value: i32) {
         self.put(&value.to_be_bytes());
     }

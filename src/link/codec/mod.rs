@@ -16,7 +16,7 @@ mod tests;
 pub(super) use self::reply::{Expected, Malformed, digestible};
 pub(crate) use self::reply::{Reply, Stat, StepReply};
 pub(crate) use self::request::{Access, CreateMode, NewNode, Request, Step, WatchKind};
-pub(super) use self::request::{Shape, TooLarge};
+pub(super) use self::request::{Pack, Shape, TooLarge, pack};
 pub(crate) use self::server_error::ServerError;
 
 /// Whether a request of this kind is committed by a quorum when it is done.
@@ -57,6 +57,8 @@ mod opcode {
     pub(super) const MULTI: i32 = 14;
     pub(super) const CREATE_2: i32 = 15;
     pub(super) const REMOVE_WATCHES: i32 = 18;
+    /// Reads of several nodes in one request; since 3.6. None of them leaves a watch.
+    pub(super) const MULTI_READ: i32 = 22;
     /// In the result of a multi: this step was not done.
     pub(super) const ERROR: i32 = -1;
 }

@@ -21,6 +21,8 @@ pub(crate) enum Reply {
     Synced,
     /// To a multi of which all was done: an answer to each step.
     Multi(Vec<StepReply>),
+    /// To several lists in one request: each has its own answer.
+    Lists(Vec<Result<Vec<String>, ServerError>>),
     /// To a multi of which nothing was done, as this step failed.
     Aborted {
         step: usize,
@@ -75,6 +77,8 @@ pub(in crate::link) enum Expected {
     Synced,
     /// With the opcode of each step.
     Multi(Box<[i32]>),
+    /// So many.
+    Lists(usize),
 }
 
 /// The shortest item of a list of names: a length, and one letter.
@@ -115,7 +119,19 @@ impl Expected {
                 Reply::Synced
             }
             Self::Multi(steps) => read_multi(steps, reader)?,
+            Self::Lists(count) => read_lists(*count, reader)?,
         })
+    }
+}
+
+impl From<StepReply> for Reply {
+    fn from(step: StepReply) -> Self {
+        match step {
+            StepReply::Created(path) => Self::Created(path),
+            StepReply::CreatedWithStat(path, stat) => Self::CreatedWithStat(path, stat),
+            StepReply::Done => Self::Done,
+            StepReply::Stat(stat) => Self::Stat(stat),
+        }
     }
 }
 
@@ -167,10 +183,7 @@ fn read_multi(steps: &[i32], reader: &mut Reader<'_>) -> Result<Reply, Malformed
             return Err(Malformed("a result of another kind than its step"));
         }
     }
-    let end = (reader.int()?, reader.boolean()?, reader.int()?);
-    if !matches!(end, (_, true, _)) {
-        return Err(Malformed("a multi with too many results"));
-    }
+    read_end(reader)?;
     if failed.is_empty() {
         return Ok(Reply::Multi(done));
     }
@@ -188,6 +201,36 @@ fn read_multi(steps: &[i32], reader: &mut Reader<'_>) -> Result<Reply, Malformed
         Some((step, error)) => Ok(Reply::Aborted { step, error }),
         None => Err(Malformed("a multi that failed without an error")),
     }
+}
+
+/// What follows the last result.
+fn read_end(reader: &mut Reader<'_>) -> Result<(), Malformed> {
+    match (reader.int()?, reader.boolean()?, reader.int()?) {
+        (_, true, _) => Ok(()),
+        _ => Err(Malformed("a multi with too many results")),
+    }
+}
+
+/// A list or an error for each.
+fn read_lists(count: usize, reader: &mut Reader<'_>) -> Result<Reply, Malformed> {
+    let mut lists = Vec::with_capacity(count);
+    for _ in 0..count {
+        let kind = reader.int()?;
+        if reader.boolean()? {
+            return Err(Malformed("several lists with too few results"));
+        }
+        reader.int()?;
+        lists.push(match kind {
+            opcode::GET_CHILDREN => Ok(read_names(reader)?),
+            opcode::ERROR => {
+                let error = ServerError::numbered(reader.int()?);
+                Err(error.ok_or(Malformed("a list that failed without an error"))?)
+            }
+            _ => return Err(Malformed("a result of another kind than a list")),
+        });
+    }
+    read_end(reader)?;
+    Ok(Reply::Lists(lists))
 }
 
 /// ZooKeeper 3.8.0 answers a create2 within a multi like a create, without the stat.

@@ -123,6 +123,51 @@ pub(in crate::link) struct TooLarge {
     pub(in crate::link) bytes: usize,
 }
 
+/// How a request goes into one packet with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::link) enum Pack {
+    /// Into a multi, which is done whole or not at all.
+    Write,
+    /// Among several lists, each of which is answered for itself.
+    List,
+    /// Not at all.
+    Never,
+}
+
+/// Appends one frame, whose number is still to be set, for several requests of one kind of
+/// [`Pack`]: their opcodes and records. Returns what its answer looks like.
+pub(in crate::link) fn pack<'a>(
+    kind: Pack,
+    records: impl Iterator<Item = (i32, &'a [u8])>,
+    frames: &mut Vec<u8>,
+) -> (Shape, Expected) {
+    let start = frames.len();
+    frames.extend([0; LENGTH_BYTES]);
+    let opcode = match kind {
+        Pack::Write => opcode::MULTI,
+        Pack::List => opcode::MULTI_READ,
+        Pack::Never => unreachable!("goes by itself"),
+    };
+    let mut writer = Writer::new(frames, usize::MAX);
+    writer.int(0); // its number, when it has one
+    writer.int(opcode);
+    let mut opcodes = Vec::new();
+    for (opcode, record) in records {
+        write_multi_header(&mut writer, opcode, false);
+        writer.record(record);
+        opcodes.push(opcode);
+    }
+    write_multi_header(&mut writer, opcode::ERROR, true);
+    let length = i32::try_from(writer.wanted()).expect("of a few short requests");
+    frames[start..start + LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
+    let expected = match kind {
+        Pack::List => Expected::Lists(opcodes.len()),
+        _ => Expected::Multi(opcodes.into()),
+    };
+    // Their number and length are chance: it is the kind that servers may choke on.
+    (Shape { opcode, bytes: 0 }, expected)
+}
+
 const ANY_VERSION: i32 = -1;
 const LENGTH_BYTES: usize = 4;
 
@@ -162,6 +207,25 @@ impl Request {
             Self::Sync { .. } => opcode::SYNC,
             Self::Multi(_) => opcode::MULTI,
             Self::RemoveWatches { .. } => opcode::REMOVE_WATCHES,
+        }
+    }
+
+    /// The folder of the node that it creates.
+    pub(in crate::link) fn creates_in(&self) -> Option<&str> {
+        match self {
+            Self::Create(node) | Self::Create2(node) => {
+                Some(node.path.rsplit_once('/').map_or("", |(folder, _)| folder))
+            }
+            _ => None,
+        }
+    }
+
+    /// How it can share a packet.
+    pub(in crate::link) fn pack(&self) -> Pack {
+        match self {
+            Self::Create(_) | Self::Create2(_) | Self::Delete { .. } => Pack::Write,
+            Self::GetChildren { watch: false, .. } => Pack::List,
+            _ => Pack::Never,
         }
     }
 

@@ -138,6 +138,52 @@ fn requests_are_written_by_the_book() {
     }
 }
 
+/// Writes that share a packet are a multi, and lists are what the book calls a multi read.
+#[test]
+fn packed_requests_are_written_by_the_book() {
+    let packed = |kind, requests: &[Request]| {
+        let encoded: Vec<_> = requests.iter().map(encoded).collect();
+        let record = |one: &'static [u8]| {
+            let opcode = i32::from_be_bytes(one[..4].try_into().expect("four bytes"));
+            (opcode, &one[4..])
+        };
+        let leaked = encoded.into_iter().map(|one| record(one.leak()));
+        let mut frame = b"before".to_vec();
+        let (shape, _) = pack(kind, leaked, &mut frame);
+        let frame = &frame[6..];
+        let length = i32::from_be_bytes(frame[..4].try_into().expect("four bytes"));
+        assert_eq!(usize::try_from(length), Ok(frame.len() - 4));
+        assert_eq!(frame[4..8], [0; 4], "no number yet");
+        assert_eq!(frame[8..12], shape.opcode.to_be_bytes());
+        frame[8..].to_vec()
+    };
+    let delete = Request::Delete {
+        path: "/a".into(),
+        version: Some(1),
+    };
+    let created = node(CreateMode::EphemeralSequential);
+    let steps = vec![
+        Step::Create2(created.clone()),
+        Step::Delete {
+            path: "/a".into(),
+            version: Some(1),
+        },
+    ];
+    let multi = encoded(&Request::Multi(steps));
+    assert_eq!(
+        packed(Pack::Write, &[Request::Create2(created), delete]),
+        multi
+    );
+    let list = Request::GetChildren {
+        path: "/a".into(),
+        watch: false,
+    };
+    let each: &[&[u8]] = &[b"\0\0\0\x08\0\xff\xff\xff\xff", PATH, b"\0"];
+    let end: &[&[u8]] = &[b"\xff\xff\xff\xff\x01\xff\xff\xff\xff"];
+    let wanted = [&[&b"\0\0\0\x16"[..]], each, each, end].concat().concat();
+    assert_eq!(packed(Pack::List, &[list.clone(), list]), wanted);
+}
+
 #[test]
 fn a_request_over_the_limit_leaves_no_trace() {
     let request = |bytes| Request::SetData {
@@ -239,6 +285,14 @@ fn written(reply: &Reply) -> (Expected, Vec<u8>) {
             let kinds = vec![opcode::CHECK; step + 2].into_boxed_slice();
             (Expected::Multi(kinds), record.collect())
         }
+        Reply::Lists(lists) => {
+            let each = lists.iter().flat_map(|list| match list {
+                Ok(names) => [header(8, false, 0), names_bytes(names)].concat(),
+                Err(_) => [header(-1, false, -101), (-101_i32).to_be_bytes().to_vec()].concat(),
+            });
+            let record = each.chain(header(-1, true, -1)).collect();
+            (Expected::Lists(lists.len()), record)
+        }
     }
 }
 
@@ -270,6 +324,10 @@ fn step_replies() -> impl Strategy<Value = StepReply> {
     ]
 }
 
+fn lists() -> impl Strategy<Value = Result<Vec<String>, ServerError>> {
+    prop_oneof![names().prop_map(Ok), Just(Err(ServerError::NoNode))]
+}
+
 fn replies() -> impl Strategy<Value = Reply> {
     prop_oneof![
         "/[a-zé]{1,20}".prop_map(Reply::Created),
@@ -280,6 +338,7 @@ fn replies() -> impl Strategy<Value = Reply> {
         names().prop_map(Reply::Children),
         Just(Reply::Synced),
         vec(step_replies(), 0..5).prop_map(Reply::Multi),
+        vec(lists(), 0..4).prop_map(Reply::Lists),
         (0_usize..4).prop_map(|step| Reply::Aborted {
             step,
             error: ServerError::NoNode
@@ -306,6 +365,10 @@ fn kept(reply: &Reply) -> usize {
         Reply::Children(names) => {
             assert_eq!(names.capacity(), names.len());
             names.iter().map(name).sum()
+        }
+        Reply::Lists(lists) => {
+            let names = lists.iter().flatten().flatten();
+            size_of_val(lists.as_slice()) + names.map(name).sum::<usize>()
         }
         _ => 0,
     }
@@ -335,10 +398,12 @@ proptest! {
         record in vec(prop_oneof![Just(0_u8), Just(1), Just(255), any::<u8>()], 0..200),
         kinds in vec(prop_oneof![Just(1), Just(2), Just(5), Just(13), Just(15)], 0..4),
         err in prop_oneof![Just(0), any::<i32>()],
-        opcode in -11_i32..20,
+        opcode in -11_i32..24,
     ) {
+        let kinds_too = kinds.len();
         let multi = Expected::Multi(kinds.into_boxed_slice());
-        for expected in ALL_EXPECTED.iter().chain([&multi]) {
+        let lists = Expected::Lists(kinds_too);
+        for expected in ALL_EXPECTED.iter().chain([&multi, &lists]) {
             if let Ok(Ok(reply)) = expected.decode(err, &record) {
                 prop_assert!(kept(&reply) <= 6 * record.len());
             }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use zookeeper::{WatchedEvent, ZkError, ZooKeeper};
 
 use super::super::codec::Request;
-use super::super::voice::{Answer, Slot};
+use super::super::voice::{Answer, Company, Slot};
 use super::*;
 
 /// Counts how often it is called.
@@ -80,7 +80,7 @@ proptest! {
             let (answers, told) = unbounded();
             let slot = Arc::new(Once { calls: AtomicUsize::new(0), answers });
             let said = Arc::clone(&slot);
-            bench.link.submit(connection, &requests(), said).expect("open");
+            bench.link.submit(connection, &requests(), Company::Alone, said).expect("open");
             slots.push((slot, told));
             caller.request(number, 8);
         }
@@ -122,7 +122,7 @@ fn replies_that_come_twice_or_in_another_order_break_the_connection() {
         let requests = [sync(), sync(), sync()];
         bench
             .link
-            .submit(connection, &requests, slot)
+            .submit(connection, &requests, Company::Alone, slot)
             .expect("open");
         for _ in 0..3 {
             served.request();

@@ -6,6 +6,7 @@
 
 mod bounds;
 mod breaks;
+mod company;
 mod hostile;
 mod kept;
 mod probes;
@@ -25,7 +26,8 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 
 use super::frame::{self, ConnectRequest, ConnectResponse};
 use super::{
-    AuthInfo, Backoff, Clock, Epoch, Gate, HostPort, Link, LinkConfig, LinkEvent, LinkObserver,
+    AuthInfo, Backoff, Clock, Epoch, Gate, HostPort, LONGEST_WAIT, Link, LinkConfig, LinkEvent,
+    LinkObserver,
 };
 
 /// Much longer than anything here takes.
@@ -57,6 +59,7 @@ pub(super) fn config(hosts: Vec<HostPort>) -> LinkConfig {
         chroot: String::new(),
         tick: None,
         probe_by_sync: false,
+        longest_wait: LONGEST_WAIT,
         clock: Clock::default(),
         tls: None,
         login: None,
@@ -84,6 +87,7 @@ struct Setup {
     auth: Vec<AuthInfo>,
     backoff: Backoff,
     by_sync: bool,
+    longest_wait: Duration,
     tick: Option<Duration>,
     clock: Clock,
     tls: Option<super::Tls>,
@@ -103,6 +107,7 @@ impl Default for Setup {
             auth,
             backoff,
             by_sync: false,
+            longest_wait: LONGEST_WAIT,
             tick: None,
             clock: Clock::default(),
             tls,
@@ -122,6 +127,7 @@ impl Setup {
             auth: self.auth,
             backoff: self.backoff,
             probe_by_sync: self.by_sync,
+            longest_wait: self.longest_wait,
             tick: self.tick,
             clock: self.clock,
             tls: self.tls,

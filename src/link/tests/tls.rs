@@ -2,7 +2,7 @@
 
 use super::super::Tls;
 use super::super::codec::{CreateMode, NewNode, Request};
-use super::super::voice::{Answer, Slot};
+use super::super::voice::{Answer, Company, Slot};
 use super::*;
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
@@ -185,7 +185,7 @@ fn a_full_send_window_stops_no_reader() {
         let slot = Arc::new(Inbox(sender));
         bench
             .link
-            .submit(connection, &[create], slot)
+            .submit(connection, &[create], Company::Alone, slot)
             .expect("open");
         answers
     };

@@ -1,7 +1,7 @@
 //! Requests of our own: who is answered, with what, in which order, and what is never sent.
 
 use super::super::codec::{CreateMode, NewNode, Reply, Request, ServerError, Stat};
-use super::super::voice::{Answer, Lost, NotSent, Slot};
+use super::super::voice::{Answer, Company, Lost, NotSent, Slot};
 use super::*;
 
 /// A slot that keeps what it is told.
@@ -22,7 +22,9 @@ impl Bench {
     /// Says it, and returns where the answers will be.
     fn say(&self, connection: u64, requests: &[Request]) -> Receiver<Vec<Answer>> {
         let (slot, answers) = inbox();
-        self.link.submit(connection, requests, slot).expect("open");
+        self.link
+            .submit(connection, requests, Company::Alone, slot)
+            .expect("open");
         answers
     }
 }
@@ -145,7 +147,9 @@ fn nothing_is_sent_on_another_connection_than_it_is_about() {
     let (bench, _gate) = Setup::default().start(&[server.address]);
     let refused = |connection| {
         let (slot, answers) = inbox();
-        let sent = bench.link.submit(connection, &[sync()], slot);
+        let sent = bench
+            .link
+            .submit(connection, &[sync()], Company::Alone, slot);
         assert_eq!(sent, Err(NotSent::NotOpen));
         // The slot is gone, so nobody can call it.
         assert!(answers.recv_timeout(SOON).is_err());
@@ -221,7 +225,9 @@ fn a_request_that_no_server_takes_is_not_sent() {
     let most = frame::MAX_REQUEST_BYTES;
     let around = 8 + 6 + 4 + 4 + 4;
     let too_large = [sync(), create(most - around + 1)];
-    let sent = bench.link.submit(connection, &too_large, slot);
+    let sent = bench
+        .link
+        .submit(connection, &too_large, Company::Alone, slot);
     let bytes = most + 1;
     assert_eq!(sent, Err(NotSent::TooLarge { bytes, most }));
     assert!(answers.recv_timeout(SOON).is_err());
@@ -326,7 +332,10 @@ fn what_is_kept_for_a_server_is_bounded() {
     let mut said = 0;
     let refused = loop {
         let (slot, _) = inbox();
-        match bench.link.submit(connection, &[create(1 << 19)], slot) {
+        match bench
+            .link
+            .submit(connection, &[create(1 << 19)], Company::Alone, slot)
+        {
             Ok(()) => said += 1,
             Err(refused) => break refused,
         }

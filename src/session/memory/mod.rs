@@ -20,7 +20,7 @@ use shuttle::rand::{Rng, thread_rng};
 
 use self::tree::Tree;
 use super::backend::{
-    Answer, Backend, NoReply, NotOpen, Reply, Request, Slot, WatchEvent, WatchKind,
+    Answer, Backend, Company, NoReply, NotOpen, Reply, Request, Slot, WatchEvent, WatchKind,
 };
 use super::phase::Connection;
 use super::{LossReason, Session};
@@ -410,6 +410,7 @@ impl Backend for MemoryBackend {
         &self,
         connection: u64,
         requests: &[Request],
+        _company: Company,
         slot: Arc<dyn Slot>,
     ) -> Result<(), NotOpen> {
         assert!(

@@ -51,6 +51,9 @@ impl Cutter {
     }
 }
 
+/// Before each step of a multi.
+const STEP_HEADER_BYTES: usize = 9;
+
 /// A client's frame.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Request<'a> {
@@ -59,7 +62,7 @@ pub(super) struct Request<'a> {
     pub(super) opcode: i32,
     /// As it is.
     pub(super) exactly: i32,
-    /// The first field of the body; of most requests it is the path.
+    /// The first field of the body, or of a multi's first step; of most requests it is the path.
     pub(super) path: Option<&'a str>,
 }
 
@@ -76,7 +79,10 @@ impl Request<'_> {
                 opcode
             },
             exactly: opcode,
-            path: leading_string(body),
+            path: match opcode {
+                opcode::MULTI => body.get(STEP_HEADER_BYTES..).and_then(leading_string),
+                _ => leading_string(body),
+            },
         })
     }
 }

@@ -1,0 +1,233 @@
+//! Requests of several callers in one packet.
+//!
+//! A server takes the packets of one connection one by one, and each costs it some 50 us, whatever
+//! is in it. So where many threads ask at the same time, what they ask goes together: their creates
+//! and deletes in one `multi`, and behind it their lists in one `multiRead`. Each caller is answered
+//! as if it had asked alone.
+//!
+//! - **All or nothing** holds for the `multi`: if one write of it is refused, none is done. Then each
+//!   of them is asked again, by itself, and gets an answer of its own. Only writes that are as good
+//!   as certain to be done are said in company, so that this is rare.
+//! - **Lost** with its connection, a write may have been done or not, as always.
+//! - **The order** of writes is that in which they were said, as long as none is refused.
+//! - **No transaction number**: 3.8.0 answers a `create2` within a `multi` without the node's stat.
+//!   Whoever wants it asks for it.
+//! - **Creates of one packet have one transaction**, which is the fencing token of each. So two
+//!   contenders of one folder never share a packet: [`waiting`](super::waiting) sees to that.
+
+use super::codec::{self, Pack, Reply, ServerError};
+use super::group::Group;
+use super::voice::{Answer, Told};
+use super::wire::{Server, State, Wire};
+
+/// Groups that were said together, and what is in which packet.
+pub(super) struct Batch {
+    connection: u64,
+    groups: Vec<Group>,
+    packets: Vec<Packet>,
+}
+
+/// A part of a group.
+#[derive(Clone, Copy)]
+struct At {
+    group: usize,
+    part: usize,
+}
+
+enum Packet {
+    Together(Pack, Vec<At>),
+    Alone(At),
+}
+
+/// What kinds of requests may be packed.
+#[derive(Clone, Copy)]
+pub(super) struct Packing {
+    pub(super) writes: bool,
+    pub(super) lists: bool,
+}
+
+impl Packing {
+    pub(super) const NONE: Self = Self {
+        writes: false,
+        lists: false,
+    };
+}
+
+/// How sharing packets has gone.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Outcome {
+    /// A multi was done.
+    pub(super) done: bool,
+    /// A multi was refused.
+    pub(super) refused: bool,
+    /// The server does not know a request for several lists, or chokes on it.
+    pub(super) no_lists: bool,
+    /// The same of a multi.
+    pub(super) no_writes: bool,
+}
+
+/// After so many breaks in a row that met a packet of one kind, servers get no more of it.
+const MOST_BREAKS: u32 = 3;
+
+impl Batch {
+    /// All that has no answer yet: writes first, then what goes by itself, then lists.
+    fn new(connection: u64, groups: Vec<Group>, packing: Packing) -> Self {
+        let (mut writes, mut others, mut lists) = (Vec::new(), Vec::new(), Vec::new());
+        for (number, group) in groups.iter().enumerate() {
+            for part in (0..group.len()).filter(|part| !group.is_answered(*part)) {
+                let at = At {
+                    group: number,
+                    part,
+                };
+                match group.pack(part) {
+                    Pack::Write => writes.push(at),
+                    Pack::Never => others.push(at),
+                    Pack::List => lists.push(at),
+                }
+            }
+        }
+        let mut packets = Vec::new();
+        let mut add = |pack, may: bool, all: Vec<At>| {
+            if may && all.len() > 1 {
+                packets.push(Packet::Together(pack, all));
+            } else {
+                packets.extend(all.into_iter().map(Packet::Alone));
+            }
+        };
+        add(Pack::Write, packing.writes, writes);
+        add(Pack::Never, false, others);
+        add(Pack::List, packing.lists, lists);
+        Self {
+            connection,
+            groups,
+            packets,
+        }
+    }
+
+    /// Hands every caller its answers. What was refused because of others is asked again. To be
+    /// called without locks.
+    pub(super) fn answered(mut self, answers: Vec<Answer>, events: &[u64], wire: &Wire) {
+        let packets = std::mem::take(&mut self.packets);
+        let mut outcome = Outcome::default();
+        let mut undone = Vec::new();
+        for ((packet, answer), events_before) in packets.into_iter().zip(answers).zip(events) {
+            match packet {
+                Packet::Alone(at) => self.answer(at, answer, *events_before),
+                Packet::Together(pack, all) => {
+                    outcome.note(pack, &answer);
+                    if !self.share_out(&all, answer, *events_before) && pack == Pack::Write {
+                        undone.extend(all.iter().map(|at| at.group));
+                    }
+                }
+            }
+        }
+        // A list that was to see a create has not seen it.
+        for group in undone {
+            self.groups[group].forget_answers();
+        }
+        let unanswered: Vec<_> = self
+            .groups
+            .into_iter()
+            .filter_map(|group| group.tell().err())
+            .collect();
+        wire.heard_of(outcome, self.connection, unanswered);
+    }
+
+    fn answer(&mut self, at: At, answer: Answer, events_before: u64) {
+        self.groups[at.group].answer(at.part, answer, events_before);
+    }
+
+    /// Returns whether each of `all` has an answer now.
+    fn share_out(&mut self, all: &[At], answer: Answer, events_before: u64) -> bool {
+        let each: Vec<Answer> = match answer {
+            Answer::Done(Reply::Multi(steps)) => steps
+                .into_iter()
+                .map(|step| Answer::Done(step.into()))
+                .collect(),
+            Answer::Done(Reply::Lists(lists)) => lists
+                .into_iter()
+                .map(|list| match list {
+                    Ok(names) => Answer::Done(Reply::Children(names)),
+                    Err(error) => Answer::Refused(error),
+                })
+                .collect(),
+            Answer::Lost(_) => all
+                .iter()
+                .map(|at| self.groups[at.group].lost(at.part))
+                .collect(),
+            Answer::Done(_) | Answer::Refused(_) => return false,
+        };
+        for (at, answer) in all.iter().zip(each) {
+            self.answer(*at, answer, events_before);
+        }
+        true
+    }
+}
+
+impl Outcome {
+    fn note(&mut self, pack: Pack, answer: &Answer) {
+        let chokes = match answer {
+            Answer::Lost(lost) => lost.breaks >= MOST_BREAKS,
+            Answer::Refused(error) => *error == ServerError::Unimplemented,
+            Answer::Done(_) => false,
+        };
+        match pack {
+            Pack::List => self.no_lists |= chokes,
+            _ => self.no_writes |= chokes,
+        }
+        if pack == Pack::Write {
+            match answer {
+                Answer::Done(Reply::Multi(_)) => self.done = true,
+                Answer::Done(_) | Answer::Refused(_) => self.refused = true,
+                Answer::Lost(_) => {}
+            }
+        }
+    }
+}
+
+impl State {
+    /// Says several groups now, in as few packets as `packing` allows.
+    pub(super) fn say_together(&mut self, server: &Server, groups: Vec<Group>, packing: Packing) {
+        let batch = Batch::new(server.connection, groups, packing);
+        let mut frames = Vec::new();
+        let mut said = Vec::with_capacity(batch.packets.len());
+        for packet in &batch.packets {
+            let start = frames.len();
+            let (shape, expected) = match packet {
+                Packet::Alone(at) => batch.groups[at.group].write(at.part, &mut frames),
+                Packet::Together(pack, all) => {
+                    let records = all.iter().map(|at| batch.groups[at.group].record(at.part));
+                    codec::pack(*pack, records, &mut frames)
+                }
+            };
+            said.push((start..frames.len(), shape, expected));
+        }
+        let mut told = Some(Told::Callers(Box::new(batch)));
+        let last = said.len() - 1;
+        for (index, (frame, shape, expected)) in said.into_iter().enumerate() {
+            let told = told.take_if(|_| index == last);
+            self.number(server, &mut frames[frame], shape, expected, told);
+        }
+        self.queue(server, &frames);
+    }
+}
+
+impl Wire {
+    /// Takes note of how sharing packets has gone, and asks again, each by itself, what came to
+    /// nothing because of others. To be called without locks.
+    fn heard_of(&self, outcome: Outcome, connection: u64, again: Vec<Group>) {
+        let mut state = self.state.lock();
+        state.waiting.note(outcome);
+        if again.is_empty() {
+            return;
+        }
+        let Some(server) = state.open_server(connection) else {
+            drop(state);
+            again.into_iter().for_each(Group::tell_lost);
+            return;
+        };
+        state.say_together(&server, again, Packing::NONE);
+        drop(state);
+        self.flush(&server);
+    }
+}
