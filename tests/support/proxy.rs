@@ -48,6 +48,7 @@ pub(crate) mod opcode {
     /// A create whose answer brings the node's stat. Matched, and counted with the others.
     pub(crate) const CREATE2: i32 = 15;
     pub(crate) const REMOVE_WATCHES: i32 = 18;
+    pub(crate) const MULTI_READ: i32 = 22;
     pub(crate) const AUTH: i32 = 100;
     pub(crate) const CLOSE: i32 = -11;
 }
