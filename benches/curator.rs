@@ -21,8 +21,9 @@ use criterion::Criterion;
 use zklock::{Client, Mutex};
 
 use measure::bench::Bench;
+use measure::servers::Servers;
 use measure::table::{self, Target, per_cycle};
-use support::{Curator, Server};
+use support::Curator;
 
 /// Far more than it takes.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -30,16 +31,12 @@ const LIMIT: Duration = Duration::from_secs(5);
 const STRETCH: u64 = 20;
 
 fn main() {
-    let given = std::env::var("ZK_CONNECT").ok();
-    let server = given
-        .is_none()
-        .then(|| Server::builder().optimised().start());
-    let servers = given.or_else(|| server.as_ref().map(Server::connect_string));
-    let servers = servers.expect("given or started");
+    let server = Servers::given_or_started(None);
+    let servers = server.connect_string();
     support::at_full_speed();
     let subject = Subject {
-        client: Client::connect(&servers).expect("the server serves"),
-        curator: RefCell::new(Curator::start(&servers)),
+        client: Client::connect(servers).expect("the server serves"),
+        curator: RefCell::new(Curator::start(servers)),
     };
     let mut criterion = Criterion::default().configure_from_args();
     let testing = std::env::args().any(|arg| arg == "--test");

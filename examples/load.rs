@@ -24,7 +24,7 @@ use clap::{Parser, Subcommand};
 
 use load::crew::{self, Load};
 use load::{compare, failover, idle, plot, readers};
-use support::Server;
+use measure::servers::Servers;
 
 /// Load on a lock, from several processes and threads.
 #[derive(Parser)]
@@ -97,14 +97,8 @@ fn main() -> ExitCode {
 }
 
 fn run(mut load: Load) -> ExitCode {
-    let given = load
-        .servers
-        .take()
-        .or_else(|| std::env::var("ZK_CONNECT").ok());
-    let server = given
-        .is_none()
-        .then(|| Server::builder().optimised().start());
-    load.servers = given.or_else(|| server.as_ref().map(Server::connect_string));
+    let server = Servers::given_or_started(load.servers.take());
+    load.servers = Some(server.connect_string().to_owned());
     let outcome = crew::run(&load);
     print!("{outcome}");
     if outcome.overlap.is_some() {
