@@ -21,6 +21,7 @@ use criterion::Criterion;
 use zklock::{Client, Mutex};
 
 use measure::bench::Bench;
+use measure::results::{self, Pair};
 use measure::servers::Servers;
 use measure::table::{self, Target, per_cycle};
 use support::Curator;
@@ -61,6 +62,8 @@ fn main() {
     criterion.final_summary();
     if !testing {
         table::print(&rows);
+        let pairs: Vec<Pair> = rows.iter().map(Pair::from).collect();
+        results::save_pairs(results::BY_THREADS, &pairs);
     }
 }
 

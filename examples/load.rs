@@ -4,6 +4,7 @@
 //! ```text
 //! cargo run --release --example load -- --processes 4 --threads 8 --max-handoffs 64
 //! cargo run --release --example load -- compare     # the tables of docs/performance.md
+//! cargo run --release --example load -- compare h   # beside Curator's
 //! cargo run --release --example load -- plot        # docs/throughput.svg from compare's results
 //! cargo run --release --example load -- failover    # docs/failover.svg
 //! ```
@@ -40,7 +41,7 @@ struct Cli {
 enum Command {
     /// Runs the comparisons and prints them as Markdown tables. Always on servers of its own.
     Compare {
-        /// Only these of a to g.
+        /// Only these of a to h. Not among the others: h, which takes Curator and a compiler of Java.
         #[arg(default_value = "abcdefg")]
         parts: String,
     },

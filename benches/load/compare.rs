@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use zklock::{Client, Mutex, WaitStrategy};
 
+use super::beside;
 use super::crew::{self, Load, Outcome, per, show_ns};
 use super::herd::{self, Herd};
 use super::history::percentile;
@@ -34,7 +35,8 @@ pub(crate) fn run(parts: &str) {
             'e' => crowd(&servers),
             'f' => idle(&servers),
             'g' => readers::table(&servers),
-            _ => panic!("parts are a to g, not {part}"),
+            'h' => beside::table(&servers),
+            _ => panic!("parts are a to h, not {part}"),
         }
     }
 }
