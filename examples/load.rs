@@ -6,6 +6,7 @@
 //! cargo run --release --example load -- compare     # the tables of docs/performance.md
 //! cargo run --release --example load -- compare h   # beside Curator's
 //! cargo run --release --example load -- plot        # docs/throughput.svg from compare's results
+//! cargo run --release --example load -- plot-curator # docs/curator.svg, see scripts/beside-curator
 //! cargo run --release --example load -- failover    # docs/failover.svg
 //! ```
 //!
@@ -24,7 +25,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use load::crew::{self, Load};
-use load::{compare, failover, idle, plot, readers};
+use load::{bars, compare, failover, idle, plot, readers};
 use measure::servers::Servers;
 
 /// Load on a lock, from several processes and threads.
@@ -47,6 +48,9 @@ enum Command {
     },
     /// Draws docs/throughput.svg from the results of the last `compare a`.
     Plot,
+    /// Draws docs/curator.svg from the results of the last `cargo bench --bench curator` and
+    /// `compare h`.
+    PlotCurator,
     /// Kills the leader of three servers of its own while clients take turns under a lock, and
     /// draws docs/failover.svg from their waits.
     Failover,
@@ -76,6 +80,10 @@ fn main() -> ExitCode {
         }
         Some(Command::Plot) => {
             plot::run();
+            ExitCode::SUCCESS
+        }
+        Some(Command::PlotCurator) => {
+            bars::run();
             ExitCode::SUCCESS
         }
         Some(Command::Failover) => {

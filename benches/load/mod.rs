@@ -1,5 +1,6 @@
 //! The parts of the load tool, `examples/load.rs`.
 
+pub(crate) mod bars;
 mod beside;
 pub(crate) mod compare;
 pub(crate) mod crew;
