@@ -24,6 +24,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use load::costs::{self, Subject};
 use load::crew::{self, Load};
 use load::{bars, compare, failover, idle, plot, readers};
 use measure::servers::Servers;
@@ -42,7 +43,8 @@ struct Cli {
 enum Command {
     /// Runs the comparisons and prints them as Markdown tables. Always on servers of its own.
     Compare {
-        /// Only these of a to h. Not among the others: h, which takes Curator and a compiler of Java.
+        /// Only these of a to i. Not among the others: h and i, which take Curator and a compiler
+        /// of Java, and i strace as well.
         #[arg(default_value = "abcdefg")]
         parts: String,
     },
@@ -65,6 +67,9 @@ enum Command {
     /// One of the reading processes; started by the tool itself.
     #[command(hide = true)]
     Reader { servers: String, threads: usize },
+    /// One of the processes whose cycles are counted; started by the tool itself.
+    #[command(hide = true)]
+    Cycler { subject: Subject, servers: String },
     /// What a client costs that does nothing; started by the tool itself.
     #[command(hide = true)]
     Idle { servers: String },
@@ -96,6 +101,10 @@ fn main() -> ExitCode {
         }
         Some(Command::Reader { servers, threads }) => {
             readers::read(&servers, threads);
+            ExitCode::SUCCESS
+        }
+        Some(Command::Cycler { subject, servers }) => {
+            costs::work(subject, &servers);
             ExitCode::SUCCESS
         }
         Some(Command::Idle { servers }) => {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use zklock::{Client, Mutex, WaitStrategy};
 
 use super::beside;
+use super::costs;
 use super::crew::{self, Load, Outcome, per, show_ns};
 use super::herd::{self, Herd};
 use super::history::percentile;
@@ -36,7 +37,8 @@ pub(crate) fn run(parts: &str) {
             'f' => idle(&servers),
             'g' => readers::table(&servers),
             'h' => beside::table(&servers),
-            _ => panic!("parts are a to h, not {part}"),
+            'i' => costs::table(&servers),
+            _ => panic!("parts are a to i, not {part}"),
         }
     }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod bars;
 mod beside;
 pub(crate) mod compare;
+pub(crate) mod costs;
 pub(crate) mod crew;
 pub(crate) mod failover;
 pub(crate) mod herd;

@@ -73,6 +73,7 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
  *                                 so many threads, each with a mutex of its own below PATH, acquire
  *                                 and release it so often, with a time limit unless that is 0: how
  *                                 many nanoseconds that took
+ * again NAME CYCLES               acquires and releases it so often: how many nanoseconds that took
  * load PATH THREADS MILLIS PROCESS RECORDS
  *                                 so many threads that take turns with one mutex for so long, as
  *                                 what process, and where their sections are written: ok
@@ -251,6 +252,8 @@ public final class Puppet {
         case "cycles":
           int threads = Integer.parseInt(words[2]);
           return cycles(words[1], threads, Integer.parseInt(words[3]), Long.parseLong(words[4]));
+        case "again":
+          return again(words[1], Integer.parseInt(words[2]));
         case "load":
           long millis = Long.parseLong(words[3]);
           load(words[1], Integer.parseInt(words[2]), millis, Integer.parseInt(words[4]), words[5]);
@@ -259,6 +262,16 @@ public final class Puppet {
           make(words);
           return "ok";
       }
+    }
+
+    private String again(String name, int cycles) throws Exception {
+      InterProcessLock lock = lock(name);
+      long begun = System.nanoTime();
+      for (int cycle = 0; cycle < cycles; cycle++) {
+        lock.acquire();
+        lock.release();
+      }
+      return String.valueOf(System.nanoTime() - begun);
     }
 
     /** The same as sections_of in benches/load/crew.rs does, and history.rs reads the records. */
