@@ -21,8 +21,10 @@ use criterion::Criterion;
 use zklock::{Client, Mutex};
 
 use measure::bench::Bench;
+use measure::results::{self, Pair};
+use measure::servers::Servers;
 use measure::table::{self, Target, per_cycle};
-use support::{Curator, Server};
+use support::Curator;
 
 /// Far more than it takes.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -30,16 +32,12 @@ const LIMIT: Duration = Duration::from_secs(5);
 const STRETCH: u64 = 20;
 
 fn main() {
-    let given = std::env::var("ZK_CONNECT").ok();
-    let server = given
-        .is_none()
-        .then(|| Server::builder().optimised().start());
-    let servers = given.or_else(|| server.as_ref().map(Server::connect_string));
-    let servers = servers.expect("given or started");
+    let server = Servers::given_or_started(None);
+    let servers = server.connect_string();
     support::at_full_speed();
     let subject = Subject {
-        client: Client::connect(&servers).expect("the server serves"),
-        curator: RefCell::new(Curator::start(&servers)),
+        client: Client::connect(servers).expect("the server serves"),
+        curator: RefCell::new(Curator::start(servers)),
     };
     let mut criterion = Criterion::default().configure_from_args();
     let testing = std::env::args().any(|arg| arg == "--test");
@@ -64,6 +62,8 @@ fn main() {
     criterion.final_summary();
     if !testing {
         table::print(&rows);
+        let pairs: Vec<Pair> = rows.iter().map(Pair::from).collect();
+        results::save_pairs(results::BY_THREADS, &pairs);
     }
 }
 

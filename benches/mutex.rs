@@ -20,9 +20,9 @@ use zklock::{Client, Mutex, MutexBuilder};
 use measure::bench::{Bench, nanos, repeat};
 use measure::fifo::Fifo;
 use measure::plain::Plain;
+use measure::servers::Servers;
 use measure::steady;
 use measure::table::{self, Target, per_cycle};
-use support::Server;
 
 const LINGER: Duration = Duration::from_secs(5);
 /// Stretches of the references: some 10 ms and more.
@@ -31,15 +31,11 @@ const LOCAL_SECTIONS: u64 = 4_000;
 const NETWORK_SECTIONS: u64 = 64;
 
 fn main() {
-    let given = std::env::var("ZK_CONNECT").ok();
-    let server = given
-        .is_none()
-        .then(|| Server::builder().optimised().start());
-    let servers = given.or_else(|| server.as_ref().map(Server::connect_string));
-    let servers = servers.expect("given or started");
+    let server = Servers::given_or_started(None);
+    let servers = server.connect_string();
     let subject = Subject {
-        client: Client::connect(&servers).expect("the server serves"),
-        plain: Plain::connect(&servers, "/plain"),
+        client: Client::connect(servers).expect("the server serves"),
+        plain: Plain::connect(servers, "/plain"),
     };
     let mut criterion = Criterion::default().configure_from_args();
     let testing = std::env::args().any(|arg| arg == "--test");

@@ -18,9 +18,9 @@ use zklock::{
 
 use measure::bench::{Bench, nanos};
 use measure::plain::Plain;
+use measure::servers::Servers;
 use measure::steady;
 use measure::table::{self, Target};
-use support::Server;
 
 const LINGER: Duration = Duration::from_secs(5);
 /// A stretch of the reference: some 10 ms.
@@ -28,16 +28,12 @@ const PLAIN_CYCLES: u64 = 20;
 const THREADS: u32 = 8;
 
 fn main() {
-    let given = std::env::var("ZK_CONNECT").ok();
-    let server = given
-        .is_none()
-        .then(|| Server::builder().optimised().start());
-    let servers = given.or_else(|| server.as_ref().map(Server::connect_string));
-    let servers = servers.expect("given or started");
+    let server = Servers::given_or_started(None);
+    let servers = server.connect_string();
     let subject = Subject {
-        client: Client::connect(&servers).expect("the server serves"),
-        other: Client::connect(&servers).expect("the server serves"),
-        plain: Plain::connect(&servers, "/plain"),
+        client: Client::connect(servers).expect("the server serves"),
+        other: Client::connect(servers).expect("the server serves"),
+        plain: Plain::connect(servers, "/plain"),
     };
     let mut criterion = Criterion::default().configure_from_args();
     let testing = std::env::args().any(|arg| arg == "--test");

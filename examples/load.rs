@@ -4,7 +4,9 @@
 //! ```text
 //! cargo run --release --example load -- --processes 4 --threads 8 --max-handoffs 64
 //! cargo run --release --example load -- compare     # the tables of docs/performance.md
+//! cargo run --release --example load -- compare h   # beside Curator's
 //! cargo run --release --example load -- plot        # docs/throughput.svg from compare's results
+//! cargo run --release --example load -- plot-curator # docs/curator.svg, see scripts/beside-curator
 //! cargo run --release --example load -- failover    # docs/failover.svg
 //! ```
 //!
@@ -22,9 +24,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use load::costs::{self, Subject};
 use load::crew::{self, Load};
-use load::{compare, failover, idle, plot, readers};
-use support::Server;
+use load::{bars, compare, failover, idle, plot, readers};
+use measure::servers::Servers;
 
 /// Load on a lock, from several processes and threads.
 #[derive(Parser)]
@@ -40,12 +43,16 @@ struct Cli {
 enum Command {
     /// Runs the comparisons and prints them as Markdown tables. Always on servers of its own.
     Compare {
-        /// Only these of a to g.
+        /// Only these of a to i. Not among the others: h and i, which take Curator and a compiler
+        /// of Java, and i strace as well.
         #[arg(default_value = "abcdefg")]
         parts: String,
     },
     /// Draws docs/throughput.svg from the results of the last `compare a`.
     Plot,
+    /// Draws docs/curator.svg from the results of the last `cargo bench --bench curator` and
+    /// `compare h`.
+    PlotCurator,
     /// Kills the leader of three servers of its own while clients take turns under a lock, and
     /// draws docs/failover.svg from their waits.
     Failover,
@@ -60,6 +67,9 @@ enum Command {
     /// One of the reading processes; started by the tool itself.
     #[command(hide = true)]
     Reader { servers: String, threads: usize },
+    /// One of the processes whose cycles are counted; started by the tool itself.
+    #[command(hide = true)]
+    Cycler { subject: Subject, servers: String },
     /// What a client costs that does nothing; started by the tool itself.
     #[command(hide = true)]
     Idle { servers: String },
@@ -77,6 +87,10 @@ fn main() -> ExitCode {
             plot::run();
             ExitCode::SUCCESS
         }
+        Some(Command::PlotCurator) => {
+            bars::run();
+            ExitCode::SUCCESS
+        }
         Some(Command::Failover) => {
             failover::run();
             ExitCode::SUCCESS
@@ -89,6 +103,10 @@ fn main() -> ExitCode {
             readers::read(&servers, threads);
             ExitCode::SUCCESS
         }
+        Some(Command::Cycler { subject, servers }) => {
+            costs::work(subject, &servers);
+            ExitCode::SUCCESS
+        }
         Some(Command::Idle { servers }) => {
             idle::measure(&servers);
             ExitCode::SUCCESS
@@ -97,14 +115,8 @@ fn main() -> ExitCode {
 }
 
 fn run(mut load: Load) -> ExitCode {
-    let given = load
-        .servers
-        .take()
-        .or_else(|| std::env::var("ZK_CONNECT").ok());
-    let server = given
-        .is_none()
-        .then(|| Server::builder().optimised().start());
-    load.servers = given.or_else(|| server.as_ref().map(Server::connect_string));
+    let server = Servers::given_or_started(load.servers.take());
+    load.servers = Some(server.connect_string().to_owned());
     let outcome = crew::run(&load);
     print!("{outcome}");
     if outcome.overlap.is_some() {

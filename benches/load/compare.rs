@@ -1,18 +1,19 @@
 //! The comparisons of docs/performance.md, as Markdown.
 
-use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
 use zklock::{Client, Mutex, WaitStrategy};
 
+use super::beside;
+use super::costs;
 use super::crew::{self, Load, Outcome, per, show_ns};
 use super::herd::{self, Herd};
 use super::history::percentile;
 use super::readers;
 use crate::measure::fifo::Fifo;
 use crate::measure::plain::Plain;
+use crate::measure::results;
 use crate::measure::steady;
 use crate::measure::table::{digits, median, per_cycle};
 use crate::support::{Counters, Proxy, Server, opcode};
@@ -35,7 +36,9 @@ pub(crate) fn run(parts: &str) {
             'e' => crowd(&servers),
             'f' => idle(&servers),
             'g' => readers::table(&servers),
-            _ => panic!("parts are a to g, not {part}"),
+            'h' => beside::table(&servers),
+            'i' => costs::table(&servers),
+            _ => panic!("parts are a to i, not {part}"),
         }
     }
 }
@@ -50,10 +53,8 @@ fn warm_up(servers: &str) {
 
 // ---- (a) ----
 
-/// Where `compare` leaves the rates for `plot`.
-pub(crate) fn rates_file() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("target/throughput.tsv")
-}
+/// Where (a) leaves the rates for `plot`.
+pub(crate) const RATES: &str = "throughput.tsv";
 
 fn threads(servers: &str) {
     let client = Client::connect(servers).expect("the server serves");
@@ -117,10 +118,7 @@ fn threads(servers: &str) {
             digits(middle(&|r| r[1] / r[0])),
         );
     }
-    let file = rates_file();
-    // Cargo may build elsewhere.
-    fs::create_dir_all(file.parent().expect("it is in target")).expect("the folder can be made");
-    fs::write(file, rates).expect("target can be written to");
+    results::save(RATES, &rates);
 }
 
 fn rate_of(threads: u32, sections: u64, in_turn: impl Fn(&dyn Fn()) + Sync) -> f64 {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -160,7 +160,7 @@ pub(crate) fn run(load: &Load) -> Outcome {
 pub(crate) fn run_watched(load: &Load, before: impl FnOnce(), after: impl FnOnce()) -> Outcome {
     let folder = tempfile::tempdir().expect("a folder can be made");
     let mut crew: Vec<Worker> = (0..load.processes)
-        .map(|number| Worker::start(load, number, &folder.path().join(number.to_string())))
+        .map(|number| Worker::start(load, number, &records_of(folder.path(), number)))
         .collect();
     crew.iter_mut().for_each(|worker| worker.expect("ready"));
     before();
@@ -169,20 +169,14 @@ pub(crate) fn run_watched(load: &Load, before: impl FnOnce(), after: impl FnOnce
     crew.iter_mut().for_each(|worker| worker.expect("done"));
     let end = Traffic::read(load.servers());
     after();
-    let mut sections = Vec::new();
-    for (number, worker) in crew.into_iter().enumerate() {
-        worker.end();
-        let records = folder.path().join(number.to_string());
-        sections.extend(history::read(&records).expect("the process has written it"));
-    }
-    let history = History::new(sections);
-    Outcome {
-        overlap: history.overlap(),
-        waits_ns: history.waits_ns(),
-        shares: history.shares(load.processes),
-        traffic: end.zip(start).map(|(end, start)| end - start),
-        history,
-    }
+    crew.into_iter().for_each(Worker::end);
+    let traffic = end.zip(start).map(|(end, start)| end - start);
+    Outcome::gather(folder.path(), load.processes, traffic)
+}
+
+/// Where a process of the crew leaves its sections.
+pub(crate) fn records_of(folder: &Path, number: u32) -> PathBuf {
+    folder.join(number.to_string())
 }
 
 /// A process of the crew. It ends when its input does, so never outlives the tool.
@@ -231,6 +225,21 @@ impl Worker {
 }
 
 impl Outcome {
+    /// Reads what the processes have left.
+    pub(crate) fn gather(folder: &Path, processes: u32, traffic: Option<Traffic>) -> Outcome {
+        let records = (0..processes).map(|number| records_of(folder, number));
+        let sections = records
+            .flat_map(|records| history::read(&records).expect("the process has written it"));
+        let history = History::new(sections.collect());
+        Outcome {
+            overlap: history.overlap(),
+            waits_ns: history.waits_ns(),
+            shares: history.shares(processes),
+            traffic,
+            history,
+        }
+    }
+
     /// Sections a second.
     #[allow(clippy::cast_precision_loss)]
     pub(crate) fn rate(&self) -> f64 {

@@ -8,7 +8,7 @@ use crossbeam_channel::{Sender, unbounded};
 use zklock::event::Acquired;
 use zklock::{Client, ConnectionEvent, Mutex, Observer};
 
-use super::svg::{put, save, text};
+use super::svg::{LEFT, Picture};
 use crate::support::{Ensemble, Server};
 
 const CLIENTS: usize = 6;
@@ -19,9 +19,7 @@ const KILL_AT: Duration = Duration::from_secs(4);
 /// Before it counts, all have met.
 const WARM_UP: Duration = Duration::from_secs(2);
 
-const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 340.0;
-const LEFT: f64 = 64.0;
 const RIGHT: f64 = 616.0;
 const TOP: f64 = 48.0;
 const BOTTOM: f64 = 286.0;
@@ -30,14 +28,11 @@ const LOW: i32 = 0;
 const HIGH: i32 = 4;
 
 const STYLE: &str = "
-    text { font: 12px system-ui, sans-serif; fill: #444 }
-    .title { font-size: 14px; font-weight: 600 }
-    .grid { stroke: #8884; stroke-width: 1 }
     .cut { fill: #d55e0022 } .kill { stroke: #d55e00; stroke-width: 2 } text.kill { fill: #d55e00; stroke: none }
     path { fill: none; stroke-width: 4; stroke-linecap: round }
     .s0 { stroke: #0072b2 } .s1 { stroke: #009e73 } .s2 { stroke: #cc79a7 }
     .s3 { stroke: #56b4e9 } .s4 { stroke: #e69f00 } .s5 { stroke: #888 }
-    @media (prefers-color-scheme: dark) { text { fill: #bbb } .kill { stroke: #e69f00 } text.kill { fill: #e69f00 } }
+    @media (prefers-color-scheme: dark) { .kill { stroke: #e69f00 } text.kill { fill: #e69f00 } }
 ";
 
 /// What one client's observer heard, and when.
@@ -95,7 +90,7 @@ pub(crate) fn run() {
         failover.cut,
         failover.sessions_lost,
     );
-    save("failover.svg", &draw(&failover));
+    draw(&failover).save("failover.svg");
 }
 
 fn watch() -> Failover {
@@ -160,70 +155,45 @@ fn gather(notes: &[Note], began: Instant, killed: Instant, ends: Instant) -> Fai
     }
 }
 
-fn draw(failover: &Failover) -> String {
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
-         aria-label=\"Waits for one lock over time, while the leader is killed\">\n\
-         <style>{STYLE}</style>\n"
-    );
+fn draw(failover: &Failover) -> Picture {
+    let about = "Waits for one lock over time, while the leader is killed";
     let title = "How long six clients waited for one lock, each time they got it";
-    text(&mut svg, (LEFT, 20.0), "start", "title", title);
-    axes(&mut svg);
+    let mut picture = Picture::new(HEIGHT, about, title, STYLE);
+    axes(&mut picture);
     if let Some((from, to)) = failover.cut {
-        let (left, width) = (x(from), x(to) - x(from));
-        let height = BOTTOM - TOP;
-        put(
-            &mut svg,
-            format_args!(
-                "<rect class=\"cut\" x=\"{left:.1}\" y=\"{TOP}\" width=\"{width:.1}\" height=\"{height}\"/>"
-            ),
-        );
+        picture.rectangle("cut", (x(from), TOP), (x(to), BOTTOM));
     }
     let at = x(failover.killed);
-    put(
-        &mut svg,
-        format_args!(
-            "<line class=\"kill\" x1=\"{at:.1}\" y1=\"{TOP}\" x2=\"{at:.1}\" y2=\"{BOTTOM}\"/>"
-        ),
-    );
+    picture.line("kill", (at, TOP), (at, BOTTOM));
     let words = "the leader is killed; shaded: until all clients are in contact again";
-    text(&mut svg, (at, TOP - 8.0), "middle", "kill", words);
+    picture.text((at, TOP - 8.0), "middle", "kill", words);
     for client in 0..CLIENTS {
-        dots(&mut svg, client, failover);
+        dots(&mut picture, client, failover);
     }
-    svg + "</svg>\n"
+    picture
 }
 
 /// All waits of one client, each a line of no length with round ends.
-fn dots(svg: &mut String, client: usize, failover: &Failover) {
+fn dots(picture: &mut Picture, client: usize, failover: &Failover) {
     let mut path = String::new();
     for (_, at, waited) in failover.waits.iter().filter(|one| one.0 == client) {
         write!(path, "M{:.1} {:.1}h0", x(*at), y(*waited)).expect("a String takes all");
     }
-    put(
-        svg,
-        format_args!("<path class=\"s{client}\" d=\"{path}\"/>"),
-    );
+    picture.put(format_args!("<path class=\"s{client}\" d=\"{path}\"/>"));
 }
 
-fn axes(svg: &mut String) {
+fn axes(picture: &mut Picture) {
     for (power, words) in (LOW..=HIGH).zip(["1 ms", "10 ms", "100 ms", "1 s", "10 s"]) {
-        let at = y(Duration::from_millis(10u64.pow(power.unsigned_abs())));
-        put(
-            svg,
-            format_args!(
-                "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{RIGHT}\" y2=\"{at:.1}\"/>"
-            ),
-        );
-        text(svg, (LEFT - 8.0, at + 4.0), "end", "", words);
+        let waited = Duration::from_millis(10u64.pow(power.unsigned_abs()));
+        picture.rung(y(waited), RIGHT, words);
     }
     for second in (0..=LASTS.as_secs()).step_by(2) {
         let at = x(Duration::from_secs(second).as_secs_f64());
-        text(svg, (at, BOTTOM + 18.0), "middle", "", &second.to_string());
+        picture.text((at, BOTTOM + 18.0), "middle", "", &second.to_string());
     }
     let middle = f64::midpoint(LEFT, RIGHT);
     let words = "seconds; a colour for each client";
-    text(svg, (middle, BOTTOM + 40.0), "middle", "", words);
+    picture.text((middle, BOTTOM + 40.0), "middle", "", words);
 }
 
 fn x(seconds: f64) -> f64 {

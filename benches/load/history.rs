@@ -102,6 +102,14 @@ impl History {
             .count()
     }
 
+    /// The longest time in which nobody was in a section.
+    pub(crate) fn longest_gap_ns(&self) -> u64 {
+        let gaps = self.0.windows(2);
+        gaps.map(|pair| pair[1].entered_ns.saturating_sub(pair[0].left_ns))
+            .max()
+            .unwrap_or(0)
+    }
+
     /// All waits, the shortest first.
     pub(crate) fn waits_ns(&self) -> Vec<u64> {
         let mut waits: Vec<u64> = self.0.iter().map(|s| s.entered_ns - s.asked_ns).collect();

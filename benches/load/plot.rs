@@ -1,14 +1,12 @@
 //! docs/throughput.svg from the rates that `compare a` left.
 
 use std::collections::BTreeMap;
-use std::fs;
 
-use super::compare::rates_file;
-use super::svg::{put, save, text};
+use super::compare::RATES;
+use super::svg::{LEFT, Picture};
+use crate::measure::results;
 
-const WIDTH: f64 = 640.0;
 const HEIGHT: f64 = 360.0;
-const LEFT: f64 = 64.0;
 const RIGHT: f64 = 500.0;
 const TOP: f64 = 40.0;
 const BOTTOM: f64 = 306.0;
@@ -19,15 +17,11 @@ const HIGH: i32 = 8;
 const LINE_HEIGHT: f64 = 15.0;
 
 const STYLE: &str = "
-    text { font: 12px system-ui, sans-serif; fill: #444 }
-    .title { font-size: 14px; font-weight: 600 }
-    .grid { stroke: #8884; stroke-width: 1 }
     polyline { fill: none; stroke-width: 2; stroke-linejoin: round }
     .s0 { stroke: #0072b2 } .s1 { stroke: #d55e00 } .s2 { stroke: #009e73 } .s3 { stroke: #888; stroke-dasharray: 5 4 }
     text.s0 { fill: #0072b2; stroke: none } text.s1 { fill: #d55e00; stroke: none }
     text.s2 { fill: #009e73; stroke: none } text.s3 { fill: #888; stroke: none }
     @media (prefers-color-scheme: dark) {
-      text { fill: #bbb }
       .s0 { stroke: #56b4e9 } .s1 { stroke: #e69f00 } .s2 { stroke: #2fc998 } .s3 { stroke: #999 }
       text.s0 { fill: #56b4e9 } text.s1 { fill: #e69f00 } text.s2 { fill: #2fc998 } text.s3 { fill: #999 }
     }
@@ -36,10 +30,8 @@ const STYLE: &str = "
 type Rates = BTreeMap<String, Vec<(u32, f64)>>;
 
 pub(crate) fn run() {
-    let file = rates_file();
-    let text = fs::read_to_string(&file)
-        .unwrap_or_else(|error| panic!("{}: {error}; run `load compare a`", file.display()));
-    save("throughput.svg", &draw(&parse(&text)));
+    let text = results::read(RATES, "load compare a");
+    draw(&parse(&text)).save("throughput.svg");
 }
 
 fn parse(text: &str) -> Rates {
@@ -55,19 +47,11 @@ fn parse(text: &str) -> Rates {
     rates
 }
 
-fn draw(rates: &Rates) -> String {
-    let mut svg = format!(
-        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
-         aria-label=\"Critical sections a second against threads\">\n<style>{STYLE}</style>\n"
-    );
-    text(
-        &mut svg,
-        (LEFT, 20.0),
-        "start",
-        "title",
-        "Critical sections a second, threads of one process on one lock",
-    );
-    axes(&mut svg, rates);
+fn draw(rates: &Rates) -> Picture {
+    let about = "Critical sections a second against threads";
+    let title = "Critical sections a second, threads of one process on one lock";
+    let mut picture = Picture::new(HEIGHT, about, title, STYLE);
+    axes(&mut picture, rates);
     let mut names: Vec<(f64, usize, &str)> = Vec::new();
     for (at, name) in ["hand-off", "no hand-off", "bare FIFO", "plain"]
         .iter()
@@ -76,63 +60,43 @@ fn draw(rates: &Rates) -> String {
         let Some(points) = rates.get(*name) else {
             continue;
         };
-        line(&mut svg, at, points);
+        line(&mut picture, at, points);
         names.extend(points.last().map(|(_, rate)| (y(*rate), at, *name)));
     }
-    label(&mut svg, names);
-    svg + "</svg>\n"
+    label(&mut picture, names);
+    picture
 }
 
-fn axes(svg: &mut String, rates: &Rates) {
+fn axes(picture: &mut Picture, rates: &Rates) {
     for power in LOW..=HIGH {
-        let rate = 10f64.powi(power);
-        let at = y(rate);
-        put(
-            svg,
-            format_args!(
-                "<line class=\"grid\" x1=\"{LEFT}\" y1=\"{at:.1}\" x2=\"{RIGHT}\" y2=\"{at:.1}\"/>"
-            ),
-        );
-        text(svg, (LEFT - 8.0, at + 4.0), "end", "", &short(power));
+        picture.rung(y(10f64.powi(power)), RIGHT, &short(power));
     }
     let threads = rates.values().flatten().map(|(threads, _)| *threads);
     let mut threads: Vec<u32> = threads.collect();
     threads.sort_unstable();
     threads.dedup();
     for count in threads {
-        text(
-            svg,
-            (x(count), BOTTOM + 18.0),
-            "middle",
-            "",
-            &count.to_string(),
-        );
+        let under = (x(count), BOTTOM + 18.0);
+        picture.text(under, "middle", "", &count.to_string());
     }
-    text(
-        svg,
-        (f64::midpoint(LEFT, RIGHT), BOTTOM + 40.0),
-        "middle",
-        "",
-        "threads (both axes logarithmic)",
-    );
+    let middle = f64::midpoint(LEFT, RIGHT);
+    let words = "threads (both axes logarithmic)";
+    picture.text((middle, BOTTOM + 40.0), "middle", "", words);
 }
 
-fn line(svg: &mut String, series: usize, points: &[(u32, f64)]) {
+fn line(picture: &mut Picture, series: usize, points: &[(u32, f64)]) {
     let places: Vec<String> = points
         .iter()
         .map(|(threads, rate)| format!("{:.1},{:.1}", x(*threads), y(*rate)))
         .collect();
-    put(
-        svg,
-        format_args!(
-            "<polyline class=\"s{series}\" points=\"{}\"/>",
-            places.join(" ")
-        ),
-    );
+    picture.put(format_args!(
+        "<polyline class=\"s{series}\" points=\"{}\"/>",
+        places.join(" ")
+    ));
 }
 
 /// Names the lines at their ends, pushed apart where they would cover each other.
-fn label(svg: &mut String, mut names: Vec<(f64, usize, &str)>) {
+fn label(picture: &mut Picture, mut names: Vec<(f64, usize, &str)>) {
     names.sort_by(|one, other| one.0.total_cmp(&other.0));
     let mut free = f64::MIN;
     for (at, series, name) in names {
@@ -144,13 +108,8 @@ fn label(svg: &mut String, mut names: Vec<(f64, usize, &str)>) {
             "plain" => "plain calls, 1 thread",
             other => other,
         };
-        text(
-            svg,
-            (RIGHT + 8.0, at + 4.0),
-            "start",
-            &format!("s{series}"),
-            name,
-        );
+        let after = (RIGHT + 8.0, at + 4.0);
+        picture.text(after, "start", &format!("s{series}"), name);
     }
 }
 

@@ -6,5 +6,7 @@
 pub(crate) mod bench;
 pub(crate) mod fifo;
 pub(crate) mod plain;
+pub(crate) mod results;
+pub(crate) mod servers;
 pub(crate) mod steady;
 pub(crate) mod table;

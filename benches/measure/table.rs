@@ -23,13 +23,13 @@ pub(crate) enum Target {
 }
 
 pub(crate) struct Row {
-    name: String,
+    pub(super) name: String,
     against: &'static str,
     target: Target,
-    reference_ns: f64,
-    candidate_ns: f64,
+    pub(super) reference_ns: f64,
+    pub(super) candidate_ns: f64,
     /// How many times the reference's rate: the median of the samples' own ratios.
-    rate: f64,
+    pub(super) rate: f64,
 }
 
 impl Row {

@@ -1,6 +1,7 @@
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
 import java.nio.channels.FileChannel;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
@@ -14,6 +15,7 @@ import java.util.Map;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.FutureTask;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import org.apache.curator.framework.CuratorFramework;
@@ -71,6 +73,10 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
  *                                 so many threads, each with a mutex of its own below PATH, acquire
  *                                 and release it so often, with a time limit unless that is 0: how
  *                                 many nanoseconds that took
+ * again NAME CYCLES               acquires and releases it so often: how many nanoseconds that took
+ * load PATH THREADS MILLIS PROCESS RECORDS
+ *                                 so many threads that take turns with one mutex for so long, as
+ *                                 what process, and where their sections are written: ok
  * quit                            ends its session, and so whatever it waits for; no answer
  * </pre>
  *
@@ -81,6 +87,8 @@ public final class Puppet {
   private static final int CONNECT_MS = 30_000;
   /** How long each of the two sections of a downgrade lasts. */
   private static final long SECTION_MS = 1;
+  /** Of a section: two numbers of 4 bytes, three of 8. */
+  private static final int RECORD_BYTES = 32;
 
   private static final Map<String, Actor> ACTORS = new ConcurrentHashMap<>();
 
@@ -244,10 +252,78 @@ public final class Puppet {
         case "cycles":
           int threads = Integer.parseInt(words[2]);
           return cycles(words[1], threads, Integer.parseInt(words[3]), Long.parseLong(words[4]));
+        case "again":
+          return again(words[1], Integer.parseInt(words[2]));
+        case "load":
+          long millis = Long.parseLong(words[3]);
+          load(words[1], Integer.parseInt(words[2]), millis, Integer.parseInt(words[4]), words[5]);
+          return "ok";
         default:
           make(words);
           return "ok";
       }
+    }
+
+    private String again(String name, int cycles) throws Exception {
+      InterProcessLock lock = lock(name);
+      long begun = System.nanoTime();
+      for (int cycle = 0; cycle < cycles; cycle++) {
+        lock.acquire();
+        lock.release();
+      }
+      return String.valueOf(System.nanoTime() - begun);
+    }
+
+    /** The same as sections_of in benches/load/crew.rs does, and history.rs reads the records. */
+    private void load(String path, int threads, long millis, int process, String records)
+        throws Exception {
+      InterProcessMutex mutex = new InterProcessMutex(company.client, path);
+      long deadline = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(millis);
+      List<FutureTask<ByteBuffer>> all = new ArrayList<>();
+      for (int number = 0; number < threads; number++) {
+        int thread = number;
+        FutureTask<ByteBuffer> task =
+            new FutureTask<>(() -> sections(mutex, deadline, process, thread));
+        all.add(task);
+        Thread loader = new Thread(task);
+        loader.setDaemon(true);
+        loader.start();
+      }
+      try (FileChannel file =
+          FileChannel.open(
+              Path.of(records),
+              StandardOpenOption.CREATE,
+              StandardOpenOption.TRUNCATE_EXISTING,
+              StandardOpenOption.WRITE)) {
+        for (FutureTask<ByteBuffer> task : all) {
+          ByteBuffer sections = task.get();
+          while (sections.hasRemaining()) {
+            file.write(sections);
+          }
+        }
+      }
+    }
+
+    private static ByteBuffer sections(
+        InterProcessMutex mutex, long deadline, int process, int thread) throws Exception {
+      List<long[]> sections = new ArrayList<>();
+      do {
+        long asked = System.nanoTime();
+        mutex.acquire();
+        long entered = System.nanoTime();
+        long left = System.nanoTime();
+        mutex.release();
+        sections.add(new long[] {asked, entered, left});
+      } while (System.nanoTime() < deadline);
+      ByteBuffer records = ByteBuffer.allocate(sections.size() * RECORD_BYTES);
+      records.order(ByteOrder.LITTLE_ENDIAN);
+      for (long[] times : sections) {
+        records.putInt(process).putInt(thread);
+        for (long time : times) {
+          records.putLong(time);
+        }
+      }
+      return records.flip();
     }
 
     private String cycles(String path, int threads, int cycles, long millis) throws Exception {

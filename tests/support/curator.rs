@@ -22,7 +22,7 @@ const ANSWER: Duration = Duration::from_secs(60);
 /// commands. Dropping it ends its session when no other thread shares it, and so frees what it held.
 #[derive(Debug)]
 pub(crate) struct Curator {
-    machine: &'static Machine,
+    machine: Arc<Machine>,
     id: u32,
     from: Receiver<String>,
     /// An answer that was looked at, and not taken yet.
@@ -36,16 +36,24 @@ impl Curator {
     /// # Panics
     /// If Curator is missing and cannot be installed: a skipped test proves nothing.
     pub(crate) fn start(servers: &str) -> Curator {
-        Curator::begin(&format!("connect {servers}"))
+        Curator::begin(Machine::shared(), &format!("connect {servers}"))
+    }
+
+    /// Gets one in a process of its own, which ends with it.
+    ///
+    /// # Panics
+    /// As [`start`](Self::start).
+    pub(crate) fn start_apart(servers: &str) -> Curator {
+        let machine = Arc::new(needed(Machine::start()));
+        Curator::begin(machine, &format!("connect {servers}"))
     }
 
     /// Another thread of the same session, with the same locks.
     pub(crate) fn thread(&self) -> Curator {
-        Curator::begin(&format!("join {}", self.id))
+        Curator::begin(Arc::clone(&self.machine), &format!("join {}", self.id))
     }
 
-    fn begin(command: &str) -> Curator {
-        let machine = Machine::shared();
+    fn begin(machine: Arc<Machine>, command: &str) -> Curator {
         let (id, from) = machine.new_actor();
         let mut curator = Curator {
             machine,
@@ -117,7 +125,7 @@ impl Drop for Curator {
     }
 }
 
-/// The process of all actors. It ends with its input, so with ours, however that ends.
+/// The process of its actors. It ends with its input, so with ours, however that ends.
 #[derive(Debug)]
 struct Machine {
     to: Mutex<ChildStdin>,
@@ -127,15 +135,10 @@ struct Machine {
 
 impl Machine {
     /// Started once in a test process, also when that fails: it takes its time.
-    fn shared() -> &'static Machine {
-        static STARTED: OnceLock<Result<Machine, String>> = OnceLock::new();
-        let started = STARTED.get_or_init(Machine::start);
-        started.as_ref().unwrap_or_else(|why| {
-            panic!(
-                "the tests need Curator, Java's client, and could not get it.\n\
-                 Run: scripts/install-curator\n{why}"
-            )
-        })
+    fn shared() -> Arc<Machine> {
+        static STARTED: OnceLock<Result<Arc<Machine>, String>> = OnceLock::new();
+        let started = STARTED.get_or_init(|| Machine::start().map(Arc::new));
+        needed(started.clone())
     }
 
     fn start() -> Result<Machine, String> {
@@ -177,6 +180,16 @@ impl Machine {
         // If it has ended, the wait for the answer says so.
         let _ = to.write_all(line.as_bytes());
     }
+}
+
+/// What could be had with a real Curator at hand.
+pub(crate) fn needed<T>(had: Result<T, String>) -> T {
+    had.unwrap_or_else(|why| {
+        panic!(
+            "the tests need Curator, Java's client, and could not get it.\n\
+             Run: scripts/install-curator\n{why}"
+        )
+    })
 }
 
 /// A test ends before it would be worth while to compile anything well.

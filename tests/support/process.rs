@@ -64,6 +64,16 @@ pub(crate) fn thread_names_of(process: &str) -> Vec<String> {
         .collect()
 }
 
+/// How often the threads that a process has now have gone to wait for something.
+pub(crate) fn voluntary_switches(pid: u32) -> u64 {
+    let of = |task: String| -> Option<u64> {
+        let status = fs::read_to_string(format!("/proc/{pid}/task/{task}/status")).ok()?;
+        let line = |line| str::strip_prefix(line, "voluntary_ctxt_switches:");
+        status.lines().find_map(line)?.trim().parse().ok()
+    };
+    entries(&format!("/proc/{pid}/task")).filter_map(of).sum()
+}
+
 /// How many threads this process has.
 pub(crate) fn threads() -> usize {
     entries("/proc/self/task").count()
