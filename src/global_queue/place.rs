@@ -10,6 +10,7 @@ use crate::session::backend::{Created, Refusal};
 use crate::session::{CallError, Contact, Orphan, Proof, Step, Watch, found};
 use crate::tenure::Tenure;
 use crate::wait::position::Reporter;
+use crate::znode::children::Children;
 use crate::znode::names::Class;
 use crate::znode::path::split;
 
@@ -282,7 +283,7 @@ impl Place {
         Err(CallError::Left(error))
     }
 
-    fn listed(&mut self, children: Option<Vec<String>>, made_folder: bool) -> Listed {
+    fn listed(&mut self, children: Option<Children>, made_folder: bool) -> Listed {
         if children.is_none() {
             self.folder_gone();
         }
@@ -374,7 +375,7 @@ impl Place {
 /// What [`Place::enter_and_list`] came to.
 pub(super) struct Listed {
     /// `None` if the folder is gone, and with it our place.
-    pub(super) children: Option<Vec<String>>,
+    pub(super) children: Option<Children>,
     /// The folder had to be made.
     pub(super) made_folder: bool,
 }

@@ -14,6 +14,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::now;
 use crate::tenure::{NewTenure, Tenure};
 use crate::wait::bound::Patience;
+use crate::znode::children::Children;
 use crate::znode::names::{Class, Grammar};
 use crate::znode::path::{LockPath, split};
 use crate::znode::verdict::{Rule, TieOrder, Verdict, nobody_behind, verdict_by};
@@ -116,7 +117,7 @@ impl GlobalQueue {
     }
 
     /// What the list says of a node of ours, as long as no tie must be broken.
-    pub(super) fn verdict(&self, own: &str, children: &[String]) -> Verdict {
+    pub(super) fn verdict(&self, own: &str, children: &Children) -> Verdict {
         let ties = TieOrder::default();
         verdict_by(self.rule, self.folder.grammar(), own, children, &ties)
     }
@@ -132,7 +133,7 @@ impl GlobalQueue {
     }
 
     /// What a newcomer would have to wait for.
-    fn obstacle(&self, children: &[String]) -> Obstacle {
+    fn obstacle(&self, children: &Children) -> Obstacle {
         let grammar = self.folder.grammar();
         let contenders = children.iter().filter_map(|name| grammar.parse(name));
         let mut blocking = contenders.filter(|other| self.rule.is_blocked_by(other.class));
@@ -329,7 +330,7 @@ impl Attempt<'_> {
         }
     }
 
-    fn enter_and_list(&mut self, contact: &Contact<'_>, arm: bool) -> Step<Option<Vec<String>>> {
+    fn enter_and_list(&mut self, contact: &Contact<'_>, arm: bool) -> Step<Option<Children>> {
         let folder = &self.queue.folder;
         if arm && !self.folder_watch.as_ref().is_some_and(Watch::is_live) {
             let wake = Wake::Signal(Arc::clone(contact.signal()));
