@@ -266,6 +266,28 @@ impl Place {
         }
     }
 
+    /// Makes one node of ours, and does not list. Returns `false` if there is no folder to make it
+    /// in.
+    pub(super) fn enter(
+        &mut self,
+        contact: &Contact<'_>,
+        class: Class,
+        claim: &Claim<'_>,
+    ) -> Step<bool> {
+        let name = self.folder.fresh_name(class);
+        let path = self.folder.child(&name);
+        let created = contact.create(&path, &claim.data, self.folder.grammar().mode(class));
+        match self.note_created(contact, vec![name], vec![created]) {
+            Ok(()) => {
+                self.refuse_unreadable()?;
+                (claim.entered)(split(&self.nodes()[0].path).1);
+                Ok(true)
+            }
+            Err(CallError::Refused(Refusal::NoNode)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Some servers go on counting where ZooKeeper's numbers end. A node with such a number cannot
     /// be put in order with the others: it would be taken for gone, and made again, for ever.
     fn refuse_unreadable(&mut self) -> Step<()> {

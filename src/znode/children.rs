@@ -45,7 +45,6 @@ impl Children {
         self.iter().map(str::to_owned).collect()
     }
 
-    #[cfg(test)]
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }

@@ -125,6 +125,15 @@ pub(crate) fn verdict_by(
     }
 }
 
+/// The contender with the largest number; `None` also if a stranger's name ends in a larger one.
+pub(crate) fn last<'a>(grammar: &Grammar, children: &'a Children) -> Option<Contender<'a>> {
+    let numbered = children
+        .iter()
+        .filter_map(|child| Some((grammar.number(child)?.0, child)));
+    let (_, name) = numbered.max()?;
+    grammar.parse(name)
+}
+
 /// Whether nobody that waits for the contender named `own` has surely or perhaps come after it.
 pub(crate) fn nobody_behind(rule: Rule, grammar: &Grammar, own: &str, children: &Children) -> bool {
     let Some(own) = grammar.parse(own) else {
@@ -251,6 +260,21 @@ mod tests {
         let children = listed(&[&later, &stranger, &ahead, &own]);
         assert_eq!(decide(&own, &children), wait(&ahead, 1));
         assert_eq!(decide(&node(4, 7), &children[..2]), Verdict::Gone);
+    }
+
+    #[test]
+    fn the_last_has_the_largest_number() {
+        let last_of = |children: &[String]| {
+            let children = children.iter().collect();
+            last(&mutex(), &children).map(|last| last.name.to_owned())
+        };
+        let nodes = [node(9, 3), node(1, 11), "hello".to_owned(), node(5, 9)];
+        assert_eq!(last_of(&nodes), Some(nodes[1].clone()));
+        assert_eq!(
+            last_of(&[nodes[0].clone(), "x-lock-0000000004".into()]),
+            None
+        );
+        assert_eq!(last_of(&[]), None);
     }
 
     #[test]
