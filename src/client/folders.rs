@@ -90,7 +90,7 @@ pub(super) fn by_one_contact<T>(
 fn children(contact: &Contact<'_>, path: &str) -> Step<Vec<String>> {
     match contact.children(path) {
         Ok(names) => Ok(names
-            .into_iter()
+            .iter()
             .map(|name| format!("{}/{name}", path.trim_end_matches('/')))
             .collect()),
         Err(CallError::Refused(Refusal::NoNode | Refusal::NoAuth)) => Ok(Vec::new()),

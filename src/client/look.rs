@@ -32,7 +32,8 @@ impl Node {
 /// The names of a node's children; `None` if there is no such node.
 pub(super) fn children(session: &Arc<Session>, path: &str) -> Result<Option<Vec<String>>> {
     check_path(path)?;
-    by_one_contact(session, path, |contact| found(contact.children(path)))
+    let listed = by_one_contact(session, path, |contact| found(contact.children(path)))?;
+    Ok(listed.map(|names| names.to_vec()))
 }
 
 /// A node's data and owner; `None` if there is no such node.

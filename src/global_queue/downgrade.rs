@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::session::backend::{Company, Refusal};
 use crate::session::{CallError, Contact, Orphan, Step, Waiter, found};
 use crate::tenure::{NewTenure, Tenure};
+use crate::znode::children::Children;
 use crate::znode::node::NodeMode;
 use crate::znode::path::split;
 use crate::znode::sequence::Sequence;
@@ -107,15 +108,16 @@ impl GlobalQueue {
     }
 
     /// Sees that the writer still holds, and that the reader's node is there.
-    fn see_both(&self, path: &str, writer: &Tenure, children: Option<Vec<String>>) -> Step<()> {
+    fn see_both(&self, path: &str, writer: &Tenure, children: Option<Children>) -> Step<()> {
         let (_, written) = split(writer.node());
         let grammar = self.folder.grammar();
-        let mut children = children.unwrap_or_default();
+        let children = children.unwrap_or_default();
         let reads = children.iter().any(|child| child == split(path).1);
         // Those who stand in for the writer have its number, which would be a tie: this one, and
         // any that an attempt before the last break of the connection has made.
         let number = |name: &str| grammar.parse(name).map(|other| other.sequence);
-        children.retain(|child| child == written || number(child) != number(written));
+        let others = |child: &&str| *child == written || number(child) != number(written);
+        let children: Children = children.iter().filter(others).collect();
         let ties = TieOrder::default();
         let verdict = verdict_by(Rule::Exclusive, grammar, written, &children, &ties);
         if reads && matches!(verdict, Verdict::Held { .. }) {

@@ -7,6 +7,7 @@ use crate::error::{Error, Result};
 use crate::session::backend::{Company, Created, Refusal, WatchKind};
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch, find_created, found};
 use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::znode::children::Children;
 use crate::znode::names::{Class, Dialect, Grammar, fresh_guid};
 use crate::znode::node::{NodeMode, NodeStat};
 use crate::znode::path::{LockPath, split};
@@ -124,7 +125,7 @@ impl Folder {
     }
 
     /// The names in the folder; `None` if it does not exist.
-    pub(crate) fn list(&self, contact: &Contact<'_>) -> Step<Option<Vec<String>>> {
+    pub(crate) fn list(&self, contact: &Contact<'_>) -> Step<Option<Children>> {
         found(contact.children(self.path.as_str()))
     }
 
@@ -133,7 +134,7 @@ impl Folder {
         &self,
         contact: &Contact<'_>,
         watch: &Watch,
-    ) -> Step<Option<Vec<String>>> {
+    ) -> Step<Option<Children>> {
         found(contact.watch_children(watch))
     }
 

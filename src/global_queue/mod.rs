@@ -25,6 +25,7 @@ mod place;
 pub(crate) mod queue;
 pub(crate) mod rendezvous;
 pub(crate) mod single_node;
+mod tail;
 mod take_over;
 
 pub(crate) use self::folder::make_node;

@@ -173,7 +173,7 @@ impl PermitFolder {
 
     fn taken_now(&self, contact: &Contact<'_>) -> Step<u32> {
         let children = self.folder.list(contact)?.unwrap_or_default();
-        Ok(self.count(&children))
+        Ok(self.count(children.iter()))
     }
 
     /// Begins to give permits back.
@@ -189,9 +189,9 @@ impl PermitFolder {
         participants::break_lock(&self.folder, path)
     }
 
-    fn count(&self, children: &[String]) -> u32 {
+    fn count<'a>(&self, children: impl Iterator<Item = &'a str>) -> u32 {
         let grammar = self.folder.grammar();
-        let permits = children.iter().filter(|name| grammar.parse(name).is_some());
+        let permits = children.filter(|name| grammar.parse(name).is_some());
         u32::try_from(permits.count()).unwrap_or(u32::MAX)
     }
 
@@ -235,7 +235,7 @@ impl Attempt<'_> {
         if !limit.is_live() {
             return Ok(Counted::Again);
         }
-        let over = permits.count(&children).saturating_sub(max);
+        let over = permits.count(children.iter()).saturating_sub(max);
         if over > 0 {
             return Ok(Counted::TooMany { over, limit });
         }
@@ -256,10 +256,10 @@ impl Attempt<'_> {
                 (Said::Agreed(max), watch) => return Ok((max, watch)),
                 (Said::Other { theirs, version }, _) => (theirs, version),
             };
-            let mut children = folder.list(contact)?.unwrap_or_default();
+            let children = folder.list(contact)?.unwrap_or_default();
             // Those of ours wait.
-            children.retain(|name| !self.place.has(name));
-            if self.permits.count(&children) > 0 || !limit.adopts() {
+            let others = children.iter().filter(|name| !self.place.has(name));
+            if self.permits.count(others) > 0 || !limit.adopts() {
                 return limit.disagree(theirs);
             }
             limit.adopt(contact, version)?;

@@ -10,6 +10,7 @@ use crate::session::backend::{Created, Refusal};
 use crate::session::{CallError, Contact, Orphan, Proof, Step, Watch, found};
 use crate::tenure::Tenure;
 use crate::wait::position::Reporter;
+use crate::znode::children::Children;
 use crate::znode::names::Class;
 use crate::znode::path::split;
 
@@ -265,6 +266,28 @@ impl Place {
         }
     }
 
+    /// Makes one node of ours, and does not list. Returns `false` if there is no folder to make it
+    /// in.
+    pub(super) fn enter(
+        &mut self,
+        contact: &Contact<'_>,
+        class: Class,
+        claim: &Claim<'_>,
+    ) -> Step<bool> {
+        let name = self.folder.fresh_name(class);
+        let path = self.folder.child(&name);
+        let created = contact.create(&path, &claim.data, self.folder.grammar().mode(class));
+        match self.note_created(contact, vec![name], vec![created]) {
+            Ok(()) => {
+                self.refuse_unreadable()?;
+                (claim.entered)(split(&self.nodes()[0].path).1);
+                Ok(true)
+            }
+            Err(CallError::Refused(Refusal::NoNode)) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Some servers go on counting where ZooKeeper's numbers end. A node with such a number cannot
     /// be put in order with the others: it would be taken for gone, and made again, for ever.
     fn refuse_unreadable(&mut self) -> Step<()> {
@@ -282,7 +305,7 @@ impl Place {
         Err(CallError::Left(error))
     }
 
-    fn listed(&mut self, children: Option<Vec<String>>, made_folder: bool) -> Listed {
+    fn listed(&mut self, children: Option<Children>, made_folder: bool) -> Listed {
         if children.is_none() {
             self.folder_gone();
         }
@@ -374,7 +397,7 @@ impl Place {
 /// What [`Place::enter_and_list`] came to.
 pub(super) struct Listed {
     /// `None` if the folder is gone, and with it our place.
-    pub(super) children: Option<Vec<String>>,
+    pub(super) children: Option<Children>,
     /// The folder had to be made.
     pub(super) made_folder: bool,
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::folder::Folder;
 use super::place::{Claim, OthersWaiting, Place, Won};
+use super::tail::Tail;
 use super::{Contest, Departure, Queued, leave, participants};
 use crate::error::{Error, Result};
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch};
@@ -14,6 +15,7 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::now;
 use crate::tenure::{NewTenure, Tenure};
 use crate::wait::bound::Patience;
+use crate::znode::children::Children;
 use crate::znode::names::{Class, Grammar};
 use crate::znode::path::{LockPath, split};
 use crate::znode::verdict::{Rule, TieOrder, Verdict, nobody_behind, verdict_by};
@@ -58,6 +60,7 @@ pub(crate) struct GlobalQueue {
     /// The last acquire found exactly one contender ahead of it: the next one may, too, so its
     /// first list leaves the watch that lets it take over without another list.
     second_lately: AtomicBool,
+    pub(super) tail: Tail,
 }
 
 /// One acquire on its way through the queue, and the watches that it has left. A watch outlives the
@@ -100,6 +103,7 @@ impl GlobalQueue {
             rule: Rule::of(class),
             strategy,
             second_lately: AtomicBool::new(false),
+            tail: Tail::default(),
         }
     }
 
@@ -116,7 +120,7 @@ impl GlobalQueue {
     }
 
     /// What the list says of a node of ours, as long as no tie must be broken.
-    pub(super) fn verdict(&self, own: &str, children: &[String]) -> Verdict {
+    pub(super) fn verdict(&self, own: &str, children: &Children) -> Verdict {
         let ties = TieOrder::default();
         verdict_by(self.rule, self.folder.grammar(), own, children, &ties)
     }
@@ -132,7 +136,7 @@ impl GlobalQueue {
     }
 
     /// What a newcomer would have to wait for.
-    fn obstacle(&self, children: &[String]) -> Obstacle {
+    fn obstacle(&self, children: &Children) -> Obstacle {
         let grammar = self.folder.grammar();
         let contenders = children.iter().filter_map(|name| grammar.parse(name));
         let mut blocking = contenders.filter(|other| self.rule.is_blocked_by(other.class));
@@ -263,6 +267,14 @@ impl Attempt<'_> {
         let by_folder = strategy == WaitStrategy::ParentWatch;
         let second_lately = queue.second_lately.load(Ordering::Relaxed);
         let arm = self.claim.wants_news || by_folder || second_lately;
+        // A reader need not wait for whoever is ahead.
+        let by_list = arm || strategy != WaitStrategy::PredecessorWatch;
+        if !by_list
+            && queue.rule == Rule::Exclusive
+            && let Some(last) = self.enter_behind(contact)?
+        {
+            return self.wait_for(contact, &last, false);
+        }
         let (on, is_only_one) = match self.find(contact, arm)? {
             Found::Won(won) => return Ok(Some(won)),
             Found::Again => return Ok(None),
@@ -284,6 +296,25 @@ impl Attempt<'_> {
         Ok(None)
     }
 
+    /// Gets in line, if that is not done yet and somebody is known who may be just ahead. Returns
+    /// that one's name if its number is the one before ours. Whether it stands is not known.
+    fn enter_behind(&mut self, contact: &Contact<'_>) -> Step<Option<String>> {
+        let queue = self.queue;
+        if !self.place.is_nowhere() {
+            return Ok(None);
+        }
+        let Some(last) = queue.tail.take() else {
+            return Ok(None);
+        };
+        if !self.place.enter(contact, queue.class, self.claim)? {
+            return Ok(None);
+        }
+        let own = split(&self.place.nodes()[0].path).1;
+        let own = queue.folder.grammar().parse(own);
+        let is_next = own.is_some_and(|own| own.sequence.is_next_after(last.number));
+        Ok(is_next.then_some(last.name))
+    }
+
     /// Enters if that is not done yet, lists, and says where we stand. With `arm`, leaves a watch
     /// on the folder.
     fn find(&mut self, contact: &Contact<'_>, arm: bool) -> Step<Found> {
@@ -296,10 +327,11 @@ impl Attempt<'_> {
         loop {
             match verdict_by(queue.rule, queue.folder.grammar(), &own, &children, &ties) {
                 Verdict::Held { others_behind } => {
-                    return Ok(match self.win(contact, others_behind) {
-                        Some(won) => Found::Won(won),
-                        None => Found::Again,
-                    });
+                    let won = self.win(contact, others_behind);
+                    if won.is_some() && others_behind {
+                        queue.tail.note(&queue.folder, &children);
+                    }
+                    return Ok(won.map_or(Found::Again, Found::Won));
                 }
                 Verdict::Wait { on, ahead } => {
                     say!(
@@ -329,7 +361,7 @@ impl Attempt<'_> {
         }
     }
 
-    fn enter_and_list(&mut self, contact: &Contact<'_>, arm: bool) -> Step<Option<Vec<String>>> {
+    fn enter_and_list(&mut self, contact: &Contact<'_>, arm: bool) -> Step<Option<Children>> {
         let folder = &self.queue.folder;
         if arm && !self.folder_watch.as_ref().is_some_and(Watch::is_live) {
             let wake = Wake::Signal(Arc::clone(contact.signal()));

@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::session::backend::{Refusal, WatchKind};
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch, found, gone};
 use crate::tenure::{NewTenure, Tenure};
+use crate::znode::children::Children;
 use crate::znode::names::{Class, Dialect, Grammar};
 use crate::znode::node::NodeStat;
 use crate::znode::path::{LockPath, split};
@@ -230,7 +231,7 @@ impl Rendezvous {
         &self,
         member: &Member,
         own: &str,
-        children: &[String],
+        children: &Children,
         contact: &Contact<'_>,
     ) -> Step<Vec<Companion>> {
         let mut with = Vec::new();
@@ -304,9 +305,10 @@ impl Rendezvous {
         Ok(())
     }
 
-    fn members_among<'a>(&self, children: &'a [String]) -> impl Iterator<Item = &'a str> {
-        let names = children.iter().map(String::as_str);
-        names.filter(|name| self.folder.grammar().parse(name).is_some())
+    fn members_among<'a>(&self, children: &'a Children) -> impl Iterator<Item = &'a str> {
+        children
+            .iter()
+            .filter(|name| self.folder.grammar().parse(name).is_some())
     }
 
     /// Whether a `ready` that is older than our node belongs to nobody any more, and it is up to
@@ -415,7 +417,7 @@ impl Attempt<'_> {
         &mut self,
         contact: &Contact<'_>,
         ready: &str,
-    ) -> Step<(Option<NodeStat>, Option<Vec<String>>)> {
+    ) -> Step<(Option<NodeStat>, Option<Children>)> {
         let wake = || Some(Wake::Signal(Arc::clone(contact.signal())));
         let ready = Watch::new(contact, ready, WatchKind::Data, wake());
         let folder = self.at.folder.watch(contact, wake());

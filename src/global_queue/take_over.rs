@@ -25,6 +25,7 @@ impl Attempt<'_> {
             // It went since the list.
             return Ok(None);
         }
+        (self.claim.behind)();
         // A waiter that may take over sends nothing before it holds. Those further back, and those
         // who list again first, make one write if they must when it is their turn: thousands who
         // wait are not to write all the time.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use crate::link::Epoch;
 pub(crate) use crate::link::voice::Company;
+use crate::znode::children::Children;
 use crate::znode::node::{NodeMode, NodeStat};
 
 /// Why the server would not do what it was asked.
@@ -209,7 +210,7 @@ pub(crate) struct Created {
 pub(crate) enum Reply {
     Created(Created),
     Done,
-    Children(Vec<String>),
+    Children(Children),
     Data(Vec<u8>, NodeStat),
     Stat(Option<NodeStat>),
     /// All changes were made.

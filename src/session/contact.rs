@@ -19,6 +19,7 @@ use super::watches::{Wake, Watch};
 use crate::error::Error;
 use crate::link::{Epoch, NodeStands, SeekProof};
 use crate::wait::signal::{Signal, Wakes};
+use crate::znode::children::Children;
 use crate::znode::node::{NodeMode, NodeStat};
 
 /// See the [module](self).
@@ -32,7 +33,7 @@ pub(crate) struct Contact<'a> {
 pub(crate) struct Entered {
     /// For each name, in their order.
     pub(crate) created: Vec<Step<Created>>,
-    pub(crate) listed: Step<Vec<String>>,
+    pub(crate) listed: Step<Children>,
 }
 
 /// What [`Contact::change_all`] came to.
@@ -209,17 +210,17 @@ impl<'a> Contact<'a> {
         }
     }
 
-    pub(crate) fn children(&self, path: &str) -> Step<Vec<String>> {
+    pub(crate) fn children(&self, path: &str) -> Step<Children> {
         self.list(Request::children(path), None)
     }
 
     /// As [`Contact::children`] of the path that `watch` is on, which is left there.
-    pub(crate) fn watch_children(&self, watch: &Watch) -> Step<Vec<String>> {
+    pub(crate) fn watch_children(&self, watch: &Watch) -> Step<Children> {
         let path = watch.path().to_owned();
         self.list(Request::Children { path, watch: true }, Some(watch))
     }
 
-    fn list(&self, request: Request, watch: Option<&Watch>) -> Step<Vec<String>> {
+    fn list(&self, request: Request, watch: Option<&Watch>) -> Step<Children> {
         match self.call_and_arm(request, watch)? {
             Reply::Children(children) => Ok(children),
             _ => unreachable!("a list is answered with names"),
@@ -287,7 +288,7 @@ impl<'a> Contact<'a> {
         &self,
         node: &Watch,
         folder: &Watch,
-    ) -> Step<(Option<NodeStat>, Step<Vec<String>>)> {
+    ) -> Step<(Option<NodeStat>, Step<Children>)> {
         let stat = Request::Stat {
             path: node.path().to_owned(),
             watch: true,

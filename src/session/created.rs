@@ -23,7 +23,7 @@ pub(crate) fn find_created(
 ) -> Step<Option<Created>> {
     flush(contact, &format!("{folder}/{prefix}flush"))?;
     let children = found(contact.children(folder))?.unwrap_or_default();
-    for name in children.into_iter().filter(|name| name.starts_with(prefix)) {
+    for name in children.iter().filter(|name| name.starts_with(prefix)) {
         let path = format!("{folder}/{name}");
         if let Some(stat) = contact.stat(&path)?
             && stat.ephemeral_owner == epoch.session_id()

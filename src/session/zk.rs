@@ -121,7 +121,8 @@ impl ZkBackend {
                 Reply::Done
             }
             Request::Children { path, watch } => {
-                Reply::Children(handle.get_children(&full(path), *watch)?)
+                let names = handle.get_children(&full(path), *watch)?;
+                Reply::Children(names.into_iter().collect())
             }
             Request::Data { path, watch } => {
                 let (data, stat) = handle.get_data(&full(path), *watch)?;

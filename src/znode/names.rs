@@ -223,6 +223,13 @@ impl Grammar {
         })
     }
 
+    /// The number of a sequential node, if its name ends as a contender's does. What comes before
+    /// the label may still make it another's.
+    pub(crate) fn number(&self, name: &str) -> Option<Sequence> {
+        let number = |label: &str| Sequence::split_off(name, label).map(|(_, number)| number);
+        self.labels.iter().find_map(|(_, label)| number(label))
+    }
+
     /// Reads everything before the label: `Some(None)` if there is rightly no GUID.
     fn parse_guid(&self, text: &str) -> Option<Option<Uuid>> {
         match self.beginning {

@@ -26,6 +26,11 @@ impl Sequence {
         telling.then(|| self.0.cmp(&other.0))
     }
 
+    /// Whether no node of the folder can have a number between the two, if the numbers tell.
+    pub(crate) fn is_next_after(self, other: Self) -> bool {
+        other.order(self) == Some(Ordering::Less) && self.0 - other.0 == 1
+    }
+
     /// Whether the folder's count had reached the end of its range.
     pub(crate) fn is_past_the_end(self) -> bool {
         self.0 < 0 || self.0 == i32::MAX
@@ -81,6 +86,21 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn next_is_one_more_as_long_as_numbers_tell() {
+        let is_next = |one, other| Sequence(one).is_next_after(Sequence(other));
+        assert!(is_next(1, 0) && is_next(i32::MAX - 1, i32::MAX - 2));
+        assert!(!is_next(1, 1) && !is_next(0, 1) && !is_next(2, 0));
+        for (one, other) in [
+            (i32::MAX, i32::MAX - 1),
+            (i32::MIN, i32::MAX),
+            (0, -1),
+            (-4, -5),
+        ] {
+            assert!(!is_next(one, other), "{one} after {other}");
+        }
+    }
 
     #[test]
     fn reads_what_the_server_prints() {

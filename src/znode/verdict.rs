@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
+use crate::znode::children::Children;
 use crate::znode::names::{Class, Contender, Grammar};
 use crate::znode::sequence::Sequence;
 
@@ -66,24 +67,29 @@ pub(crate) fn verdict_by(
     rule: Rule,
     grammar: &Grammar,
     own: &str,
-    children: &[String],
+    children: &Children,
     ties: &TieOrder,
 ) -> Verdict {
-    debug_assert!(grammar.parse(own).is_some(), "{own} is no name of ours");
-    let Some(own) = children
-        .iter()
-        .find(|child| *child == own)
-        .and_then(|child| grammar.parse(child))
-    else {
+    let Some(own) = grammar.parse(own) else {
+        debug_assert!(false, "{own} is no name of ours");
         return Verdict::Gone;
     };
+    let is_behind = |number: Sequence| own.sequence.order(number) == Some(Ordering::Less);
     let mut nearest: Option<Contender<'_>> = None;
-    let (mut ahead, mut others_behind) = (0, false);
+    let (mut is_listed, mut ahead, mut others_behind) = (false, 0, false);
     let mut tied = Vec::new();
-    for other in children.iter().filter_map(|child| grammar.parse(child)) {
-        if other.name == own.name {
+    for child in children.iter() {
+        // Whoever comes to hold a lock that a thousand want would else look at all of them.
+        if others_behind && grammar.number(child).is_some_and(is_behind) {
             continue;
         }
+        if child == own.name {
+            is_listed = true;
+            continue;
+        }
+        let Some(other) = grammar.parse(child) else {
+            continue;
+        };
         let blocks = rule.is_blocked_by(other.class);
         match order(&other, &own, ties) {
             Some(Ordering::Less) if blocks => {
@@ -101,6 +107,9 @@ pub(crate) fn verdict_by(
             Some(_) | None => others_behind |= blocks,
         }
     }
+    if !is_listed {
+        return Verdict::Gone;
+    }
     if !tied.is_empty() {
         tied.push(own.name);
         tied.retain(|name| !ties.contains_key(*name));
@@ -116,8 +125,17 @@ pub(crate) fn verdict_by(
     }
 }
 
+/// The contender with the largest number; `None` also if a stranger's name ends in a larger one.
+pub(crate) fn last<'a>(grammar: &Grammar, children: &'a Children) -> Option<Contender<'a>> {
+    let numbered = children
+        .iter()
+        .filter_map(|child| Some((grammar.number(child)?.0, child)));
+    let (_, name) = numbered.max()?;
+    grammar.parse(name)
+}
+
 /// Whether nobody that waits for the contender named `own` has surely or perhaps come after it.
-pub(crate) fn nobody_behind(rule: Rule, grammar: &Grammar, own: &str, children: &[String]) -> bool {
+pub(crate) fn nobody_behind(rule: Rule, grammar: &Grammar, own: &str, children: &Children) -> bool {
     let Some(own) = grammar.parse(own) else {
         return false;
     };
@@ -138,11 +156,9 @@ fn order(a: &Contender<'_>, b: &Contender<'_>, ties: &TieOrder) -> Option<Orderi
 }
 
 /// The contenders, for people to look at: in order as far as the numbers tell (see [`Sequence`]).
-pub(crate) fn queue<'a>(grammar: &Grammar, children: &'a [String]) -> Vec<Contender<'a>> {
-    let mut contenders: Vec<_> = children
-        .iter()
-        .filter_map(|child| grammar.parse(child))
-        .collect();
+pub(crate) fn queue<'a>(grammar: &Grammar, children: &'a Children) -> Vec<Contender<'a>> {
+    let listed = children.iter().filter_map(|child| grammar.parse(child));
+    let mut contenders: Vec<_> = listed.collect();
     // Any live contender will do to measure from: all are within half the range of it.
     let anchor = contenders.first().map_or(Sequence(0), |one| one.sequence);
     contenders.sort_by_key(|contender| contender.sequence.distance_from(anchor));
@@ -189,8 +205,19 @@ mod tests {
         node_of(&mutex(), Class::Exclusive, guid, number).name
     }
 
+    fn verdict_of(
+        rule: Rule,
+        grammar: &Grammar,
+        own: &str,
+        children: &[String],
+        ties: &TieOrder,
+    ) -> Verdict {
+        let children = children.iter().collect();
+        verdict_by(rule, grammar, own, &children, ties)
+    }
+
     fn decide(own: &str, children: &[String]) -> Verdict {
-        verdict_by(
+        verdict_of(
             Rule::Exclusive,
             &mutex(),
             own,
@@ -215,6 +242,39 @@ mod tests {
         assert_eq!(decide(&a, &children), held(true));
         assert_eq!(decide(&b, &children), wait(&a, 1));
         assert_eq!(decide(&b, &[b.clone(), "hello".into()]), held(false));
+    }
+
+    /// Its number alone makes nobody a contender, and once one is known to wait behind us the
+    /// numbers of all who are behind are all that is looked at.
+    #[test]
+    fn only_contenders_are_behind() {
+        let (own, later) = (node(1, 7), node(2, 8));
+        let stranger = "x-lock-0000000009".to_owned();
+        let listed = |names: &[&String]| names.iter().copied().cloned().collect::<Vec<_>>();
+        assert_eq!(decide(&own, &listed(&[&stranger, &own])), held(false));
+        assert_eq!(
+            decide(&own, &listed(&[&later, &stranger, &own])),
+            held(true)
+        );
+        let ahead = node(3, 6);
+        let children = listed(&[&later, &stranger, &ahead, &own]);
+        assert_eq!(decide(&own, &children), wait(&ahead, 1));
+        assert_eq!(decide(&node(4, 7), &children[..2]), Verdict::Gone);
+    }
+
+    #[test]
+    fn the_last_has_the_largest_number() {
+        let last_of = |children: &[String]| {
+            let children = children.iter().collect();
+            last(&mutex(), &children).map(|last| last.name.to_owned())
+        };
+        let nodes = [node(9, 3), node(1, 11), "hello".to_owned(), node(5, 9)];
+        assert_eq!(last_of(&nodes), Some(nodes[1].clone()));
+        assert_eq!(
+            last_of(&[nodes[0].clone(), "x-lock-0000000004".into()]),
+            None
+        );
+        assert_eq!(last_of(&[]), None);
     }
 
     #[test]
@@ -244,7 +304,7 @@ mod tests {
         with.sort();
         assert_eq!(with, [holder.clone(), newcomer.clone()]);
         let ties: TieOrder = [(holder.clone(), 10), (newcomer.clone(), 12)].into();
-        let decided = |own: &String| verdict_by(Rule::Exclusive, &mutex(), own, &children, &ties);
+        let decided = |own: &String| verdict_of(Rule::Exclusive, &mutex(), own, &children, &ties);
         assert_eq!(decided(&holder), held(true));
         assert_eq!(decided(&newcomer), wait(&holder, 1));
     }
@@ -257,14 +317,14 @@ mod tests {
         };
         assert_eq!(with.len(), 3);
         let ties: TieOrder = nodes.iter().cloned().zip([30, 20, 10]).collect();
-        let decided = |own: &String| verdict_by(Rule::Exclusive, &mutex(), own, &nodes, &ties);
+        let decided = |own: &String| verdict_of(Rule::Exclusive, &mutex(), own, &nodes, &ties);
         assert_eq!(decided(&nodes[2]), held(true));
         assert_eq!(decided(&nodes[1]), wait(&nodes[2], 1));
         assert_eq!(decided(&nodes[0]), wait(&nodes[1], 2));
         // Only what is not known yet is asked for.
         let known: TieOrder = [(nodes[0].clone(), 30), (nodes[1].clone(), 20)].into();
         let with = vec![nodes[2].clone()];
-        let asked = verdict_by(Rule::Exclusive, &mutex(), &nodes[1], &nodes, &known);
+        let asked = verdict_of(Rule::Exclusive, &mutex(), &nodes[1], &nodes, &known);
         assert_eq!(asked, Verdict::Tied { with });
     }
 
@@ -272,7 +332,7 @@ mod tests {
     fn nodes_of_one_transaction_do_not_both_hold() {
         let nodes = [node(1, i32::MAX), node(2, i32::MAX)];
         let ties: TieOrder = nodes.iter().map(|name| (name.clone(), 9)).collect();
-        let decided = |own: &String| verdict_by(Rule::Exclusive, &mutex(), own, &nodes, &ties);
+        let decided = |own: &String| verdict_of(Rule::Exclusive, &mutex(), own, &nodes, &ties);
         assert_eq!(decided(&nodes[0]), held(true));
         assert_eq!(decided(&nodes[1]), wait(&nodes[0], 1));
     }
@@ -286,11 +346,11 @@ mod tests {
         let (second, third) = (made(Class::Read, 3), made(Class::Read, 4));
         let children = [&third, &writer, &first, &second].map(Clone::clone);
         let ties = TieOrder::default();
-        let read = |own: &str| verdict_by(Rule::Reader, &grammar, own, &children, &ties);
+        let read = |own: &str| verdict_of(Rule::Reader, &grammar, own, &children, &ties);
         assert_eq!(read(&first), held(true));
         assert_eq!(read(&second), wait(&writer, 1));
         assert_eq!(read(&third), wait(&writer, 1));
-        let write = verdict_by(Rule::Exclusive, &grammar, &writer, &children, &ties);
+        let write = verdict_of(Rule::Exclusive, &grammar, &writer, &children, &ties);
         assert_eq!(write, wait(&first, 1));
     }
 
@@ -304,7 +364,7 @@ mod tests {
         let waiting = node_of(&grammar, Class::Write, 3, 6).name;
         let both = [held_write, downgraded.clone(), waiting.clone()];
         let ties = TieOrder::default();
-        let decided = |children| verdict_by(Rule::Exclusive, &grammar, &waiting, children, &ties);
+        let decided = |children| verdict_of(Rule::Exclusive, &grammar, &waiting, children, &ties);
         assert!(matches!(decided(&both), Verdict::Wait { ahead: 2, .. }));
         assert_eq!(decided(&both[1..]), wait(&downgraded, 1));
     }
@@ -330,7 +390,7 @@ mod tests {
     /// Decides as a recipe does: asks for what the verdict wants to know, once.
     fn ask(rule: Rule, grammar: &Grammar, own: &str, children: &[String], all: &[Node]) -> Verdict {
         let czxid = |name: &String| all.iter().position(|node| node.name == *name);
-        let decide = |ties: &TieOrder| verdict_by(rule, grammar, own, children, ties);
+        let decide = |ties: &TieOrder| verdict_of(rule, grammar, own, children, ties);
         match decide(&TieOrder::default()) {
             Verdict::Tied { with } => {
                 let asked = with.into_iter().map(|name| {
@@ -471,6 +531,7 @@ mod tests {
                 .map(|step| node_of(&mutex(), Class::Exclusive, 7, start + step))
                 .collect();
             let children = listed(&nodes.iter().collect::<Vec<_>>(), turn);
+            let children = children.iter().collect();
             let queued = queue(&mutex(), &children);
             let queued: Vec<_> = queued.iter().map(|contender| contender.name).collect();
             let expected: Vec<_> = nodes.iter().map(|node| node.name.as_str()).collect();
@@ -480,7 +541,8 @@ mod tests {
         #[test]
         fn no_list_is_an_error(children: Vec<String>) {
             prop_assert_eq!(decide(&node(1, 1), &children), Verdict::Gone);
-            prop_assert!(queue(&mutex(), &children).len() <= children.len());
+            let listed = children.iter().collect();
+            prop_assert!(queue(&mutex(), &listed).len() <= children.len());
         }
     }
 }

@@ -25,6 +25,7 @@ mod kazoo;
 mod keeper;
 mod leaks;
 mod lock_registry;
+mod long_queues;
 mod looking_around;
 mod lost_replies;
 mod maximum;

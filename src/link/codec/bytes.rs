@@ -117,6 +117,11 @@ impl<'a> Reader<'a> {
         Ok(count)
     }
 
+    /// How many bytes are left.
+    pub(super) fn left(&self) -> usize {
+        self.0.len()
+    }
+
     pub(super) fn end(&self) -> Result<(), Malformed> {
         if self.0.is_empty() {
             Ok(())

@@ -3,6 +3,7 @@
 use super::bytes::Reader;
 use super::opcode;
 use super::server_error::ServerError;
+use crate::znode::children::Children;
 
 /// What a server has done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +18,12 @@ pub(crate) enum Reply {
     Stat(Stat),
     Data(Vec<u8>, Stat),
     /// In no order.
-    Children(Vec<String>),
+    Children(Children),
     Synced,
     /// To a multi of which all was done: an answer to each step.
     Multi(Vec<StepReply>),
     /// To several lists in one request: each has its own answer.
-    Lists(Vec<Result<Vec<String>, ServerError>>),
+    Lists(Vec<Result<Children, ServerError>>),
     /// To a multi of which nothing was done, as this step failed.
     Aborted {
         step: usize,
@@ -82,7 +83,10 @@ pub(in crate::link) enum Expected {
 }
 
 /// The shortest item of a list of names: a length, and one letter.
-const LEAST_NAME_BYTES: usize = 5;
+const LEAST_NAME_BYTES: usize = LENGTH_BYTES + 1;
+
+/// Before a name.
+const LENGTH_BYTES: usize = 4;
 
 impl Expected {
     /// Decodes what follows the header of a reply.
@@ -155,12 +159,15 @@ impl Stat {
     }
 }
 
-fn read_names(reader: &mut Reader<'_>) -> Result<Vec<String>, Malformed> {
+fn read_names(reader: &mut Reader<'_>) -> Result<Children, Malformed> {
     let count = reader.count(LEAST_NAME_BYTES)?;
-    let mut names = Vec::with_capacity(count);
+    // Each has its length before it.
+    let mut names = Children::with_capacity(count, reader.left() - count * LENGTH_BYTES);
     for _ in 0..count {
-        names.push(reader.text()?.to_owned());
+        names.push(reader.text()?);
     }
+    // Other lists may follow in the same reply.
+    names.shrink_to_fit();
     Ok(names)
 }
 

@@ -6,6 +6,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
+use crate::znode::children::Children;
 
 const MOST: usize = 1000;
 
@@ -223,7 +224,7 @@ fn stat_bytes(stat: &Stat) -> Vec<u8> {
     .concat()
 }
 
-fn names_bytes(names: &[String]) -> Vec<u8> {
+fn names_bytes(names: &Children) -> Vec<u8> {
     let count = i32::try_from(names.len()).expect("few");
     let names = names.iter().flat_map(|name| buffer(name.as_bytes()));
     count.to_be_bytes().into_iter().chain(names).collect()
@@ -296,8 +297,8 @@ fn written(reply: &Reply) -> (Expected, Vec<u8>) {
     }
 }
 
-fn names() -> impl Strategy<Value = Vec<String>> {
-    vec("[a-zäß0-9_-]{1,12}", 0..8)
+fn names() -> impl Strategy<Value = Children> {
+    vec("[a-zäß0-9_-]{1,12}", 0..8).prop_map(|names| names.iter().collect())
 }
 
 fn stats() -> impl Strategy<Value = Stat> {
@@ -324,7 +325,7 @@ fn step_replies() -> impl Strategy<Value = StepReply> {
     ]
 }
 
-fn lists() -> impl Strategy<Value = Result<Vec<String>, ServerError>> {
+fn lists() -> impl Strategy<Value = Result<Children, ServerError>> {
     prop_oneof![names().prop_map(Ok), Just(Err(ServerError::NoNode))]
 }
 
@@ -358,17 +359,13 @@ const ALL_EXPECTED: [Expected; 7] = [
 
 /// How much memory a reply keeps, but for itself.
 fn kept(reply: &Reply) -> usize {
-    let name = |name: &String| size_of::<String>() + name.capacity();
     match reply {
         Reply::Created(path) | Reply::CreatedWithStat(path, _) => path.capacity(),
         Reply::Data(data, _) => data.capacity(),
-        Reply::Children(names) => {
-            assert_eq!(names.capacity(), names.len());
-            names.iter().map(name).sum()
-        }
+        Reply::Children(names) => names.kept_bytes(),
         Reply::Lists(lists) => {
-            let names = lists.iter().flatten().flatten();
-            size_of_val(lists.as_slice()) + names.map(name).sum::<usize>()
+            let names = lists.iter().flatten();
+            size_of_val(lists.as_slice()) + names.map(Children::kept_bytes).sum::<usize>()
         }
         _ => 0,
     }
@@ -475,7 +472,7 @@ fn lies_are_kept_from_the_crate() {
         assert_eq!(digestible(opcode, &[0; 68]), Ok(()));
     }
     assert_eq!(
-        digestible(opcode::GET_CHILDREN, &names_bytes(&["a".into()])),
+        digestible(opcode::GET_CHILDREN, &names_bytes(&["a"].iter().collect())),
         Ok(())
     );
 }

@@ -99,7 +99,7 @@ fn what_is_said_together_is_answered_together() {
         soon(&answers),
         [
             Answer::Done(Reply::Created("/a0000000001".into())),
-            Answer::Done(Reply::Children(vec!["x".into(), "y".into()])),
+            Answer::Done(Reply::Children(["x", "y"].iter().collect())),
             Answer::Refused(ServerError::NoNode),
         ]
     );

@@ -241,7 +241,7 @@ impl Tree {
                 if *watch {
                     self.watch(WatchKind::Children, path, session_id);
                 }
-                Reply::Children(children)
+                Reply::Children(children.iter().collect())
             }
             Request::Data { path, watch } => {
                 let node = self.nodes.get(path).ok_or(Refusal::NoNode)?;
