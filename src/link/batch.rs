@@ -16,15 +16,13 @@
 //!   contenders of one folder never share a packet: [`waiting`](super::waiting) sees to that.
 
 use super::codec::{self, Pack, Reply, ServerError};
-use super::group::Group;
-use super::voice::{Answer, Told};
-use super::wire::{Server, State, Wire};
+use super::group::{Group, Packet};
+use super::voice::Answer;
 
 /// Groups that were said together, and what is in which packet.
 pub(super) struct Batch {
-    connection: u64,
     groups: Vec<Group>,
-    packets: Vec<Packet>,
+    contents: Vec<Content>,
 }
 
 /// A part of a group.
@@ -34,7 +32,8 @@ struct At {
     part: usize,
 }
 
-enum Packet {
+/// What is in one packet.
+enum Content {
     Together(Pack, Vec<At>),
     Alone(At),
 }
@@ -51,10 +50,14 @@ impl Packing {
         writes: false,
         lists: false,
     };
+
+    pub(super) fn is_none(self) -> bool {
+        !self.writes && !self.lists
+    }
 }
 
 /// How sharing packets has gone.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Outcome {
     /// A multi was done.
     pub(super) done: bool,
@@ -71,7 +74,7 @@ const MOST_BREAKS: u32 = 3;
 
 impl Batch {
     /// All that has no answer yet: writes first, then what goes by itself, then lists.
-    fn new(connection: u64, groups: Vec<Group>, packing: Packing) -> Self {
+    pub(super) fn new(groups: Vec<Group>, packing: Packing) -> Self {
         let (mut writes, mut others, mut lists) = (Vec::new(), Vec::new(), Vec::new());
         for (number, group) in groups.iter().enumerate() {
             for part in (0..group.len()).filter(|part| !group.is_answered(*part)) {
@@ -86,34 +89,54 @@ impl Batch {
                 }
             }
         }
-        let mut packets = Vec::new();
+        let mut contents = Vec::new();
         let mut add = |pack, may: bool, all: Vec<At>| {
             if may && all.len() > 1 {
-                packets.push(Packet::Together(pack, all));
+                contents.push(Content::Together(pack, all));
             } else {
-                packets.extend(all.into_iter().map(Packet::Alone));
+                contents.extend(all.into_iter().map(Content::Alone));
             }
         };
         add(Pack::Write, packing.writes, writes);
         add(Pack::Never, false, others);
         add(Pack::List, packing.lists, lists);
-        Self {
-            connection,
-            groups,
-            packets,
-        }
+        Self { groups, contents }
     }
 
-    /// Hands every caller its answers. What was refused because of others is asked again. To be
-    /// called without locks.
-    pub(super) fn answered(mut self, answers: Vec<Answer>, events: &[u64], wire: &Wire) {
-        let packets = std::mem::take(&mut self.packets);
+    /// Appends its packets.
+    pub(super) fn write(&self, frames: &mut Vec<u8>) -> Vec<Packet> {
+        let each = self.contents.iter().map(|content| {
+            let start = frames.len();
+            let (shape, expected) = match content {
+                Content::Alone(at) => self.groups[at.group].write(at.part, frames),
+                Content::Together(pack, all) => {
+                    let records = all.iter().map(|at| self.groups[at.group].record(at.part));
+                    codec::pack(*pack, records, frames)
+                }
+            };
+            Packet {
+                frame: start..frames.len(),
+                shape,
+                expected,
+            }
+        });
+        each.collect()
+    }
+
+    /// Hands every caller its answers, and returns the groups of which something was refused because
+    /// of others, or of the packet. To be called without locks.
+    pub(super) fn answered(
+        mut self,
+        answers: Vec<Answer>,
+        events: &[u64],
+    ) -> (Outcome, Vec<Group>) {
+        let contents = std::mem::take(&mut self.contents);
         let mut outcome = Outcome::default();
         let mut undone = Vec::new();
-        for ((packet, answer), events_before) in packets.into_iter().zip(answers).zip(events) {
-            match packet {
-                Packet::Alone(at) => self.answer(at, answer, *events_before),
-                Packet::Together(pack, all) => {
+        for ((content, answer), events_before) in contents.into_iter().zip(answers).zip(events) {
+            match content {
+                Content::Alone(at) => self.answer(at, answer, *events_before),
+                Content::Together(pack, all) => {
                     outcome.note(pack, &answer);
                     if !self.share_out(&all, answer, *events_before) && pack == Pack::Write {
                         undone.extend(all.iter().map(|at| at.group));
@@ -130,7 +153,7 @@ impl Batch {
             .into_iter()
             .filter_map(|group| group.tell().err())
             .collect();
-        wire.heard_of(outcome, self.connection, unanswered);
+        (outcome, unanswered)
     }
 
     fn answer(&mut self, at: At, answer: Answer, events_before: u64) {
@@ -182,52 +205,5 @@ impl Outcome {
                 Answer::Lost(_) => {}
             }
         }
-    }
-}
-
-impl State {
-    /// Says several groups now, in as few packets as `packing` allows.
-    pub(super) fn say_together(&mut self, server: &Server, groups: Vec<Group>, packing: Packing) {
-        let batch = Batch::new(server.connection, groups, packing);
-        let mut frames = Vec::new();
-        let mut said = Vec::with_capacity(batch.packets.len());
-        for packet in &batch.packets {
-            let start = frames.len();
-            let (shape, expected) = match packet {
-                Packet::Alone(at) => batch.groups[at.group].write(at.part, &mut frames),
-                Packet::Together(pack, all) => {
-                    let records = all.iter().map(|at| batch.groups[at.group].record(at.part));
-                    codec::pack(*pack, records, &mut frames)
-                }
-            };
-            said.push((start..frames.len(), shape, expected));
-        }
-        let mut told = Some(Told::Callers(Box::new(batch)));
-        let last = said.len() - 1;
-        for (index, (frame, shape, expected)) in said.into_iter().enumerate() {
-            let told = told.take_if(|_| index == last);
-            self.number(server, &mut frames[frame], shape, expected, told);
-        }
-        self.queue(server, &frames);
-    }
-}
-
-impl Wire {
-    /// Takes note of how sharing packets has gone, and asks again, each by itself, what came to
-    /// nothing because of others. To be called without locks.
-    fn heard_of(&self, outcome: Outcome, connection: u64, again: Vec<Group>) {
-        let mut state = self.state.lock();
-        state.waiting.note(outcome);
-        if again.is_empty() {
-            return;
-        }
-        let Some(server) = state.open_server(connection) else {
-            drop(state);
-            again.into_iter().for_each(Group::tell_lost);
-            return;
-        };
-        state.say_together(&server, again, Packing::NONE);
-        drop(state);
-        self.flush(&server);
     }
 }

@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::codec::{Expected, Pack, Request, Shape, TooLarge};
 use super::frame;
-use super::voice::{Answer, Lost, Slot, Told};
-use super::wire::{Server, State};
+use super::voice::{Answer, Lost, Slot};
 
 /// Requests that one slot hears the answers to.
 pub(super) struct Group {
@@ -21,10 +20,18 @@ pub(super) struct Group {
 
 /// One request of a group.
 struct Part {
-    frame: Range<usize>,
-    shape: Shape,
-    expected: Expected,
+    packet: Packet,
     pack: Pack,
+}
+
+/// A packet among others.
+#[derive(Clone)]
+pub(super) struct Packet {
+    /// Where its frame is.
+    pub(super) frame: Range<usize>,
+    pub(super) shape: Shape,
+    /// What its answer looks like.
+    pub(super) expected: Expected,
 }
 
 impl Group {
@@ -36,12 +43,13 @@ impl Group {
             let start = frames.len();
             folder = folder.or_else(|| request.creates_in().map(str::to_owned));
             let shape = request.encode(&mut frames, frame::MAX_REQUEST_BYTES)?;
-            parts.push(Part {
+            let packet = Packet {
                 frame: start..frames.len(),
                 shape,
                 expected: request.expected(),
-                pack: request.pack(),
-            });
+            };
+            let pack = request.pack();
+            parts.push(Part { packet, pack });
         }
         Ok(Self {
             frames,
@@ -70,6 +78,12 @@ impl Group {
         self.parts[part].pack
     }
 
+    /// For a group that shares no packet: its frames, and its slot.
+    pub(super) fn into_packets(self) -> (Vec<u8>, Vec<Packet>, Arc<dyn Slot>) {
+        let packets = self.parts.into_iter().map(|part| part.packet);
+        (self.frames, packets.collect(), self.slot)
+    }
+
     /// Whether some of its requests can share a packet with each other.
     pub(super) fn has_company_of_its_own(&self) -> bool {
         let several = |pack| self.parts.iter().filter(|part| part.pack == pack).count() > 1;
@@ -78,16 +92,21 @@ impl Group {
 
     /// The kind of a part, and what is asked, without a header.
     pub(super) fn record(&self, part: usize) -> (i32, &[u8]) {
-        let part = &self.parts[part];
-        let frame = &self.frames[part.frame.clone()];
-        (part.shape.opcode, frame::record(frame))
+        let packet = &self.parts[part].packet;
+        let frame = &self.frames[packet.frame.clone()];
+        (packet.shape.opcode, frame::record(frame))
     }
 
     /// Appends the packet of a part by itself.
     pub(super) fn write(&self, part: usize, frames: &mut Vec<u8>) -> (Shape, Expected) {
-        let part = &self.parts[part];
-        frames.extend_from_slice(&self.frames[part.frame.clone()]);
-        (part.shape, part.expected.clone())
+        let packet = self.parts[part].packet.clone();
+        frames.extend_from_slice(&self.frames[packet.frame]);
+        (packet.shape, packet.expected)
+    }
+
+    /// Whether no part of it is answered.
+    pub(super) fn is_fresh(&self) -> bool {
+        self.answers.iter().all(Option::is_none)
     }
 
     pub(super) fn is_answered(&self, part: usize) -> bool {
@@ -106,7 +125,7 @@ impl Group {
     /// As the answer to a part that went down with its connection, or never went.
     pub(super) fn lost(&self, part: usize) -> Answer {
         Answer::Lost(Lost {
-            bytes: self.parts[part].shape.bytes,
+            bytes: self.parts[part].packet.shape.bytes,
             breaks: 0,
         })
     }
@@ -132,40 +151,5 @@ impl Group {
         }
         let told = self.tell();
         debug_assert!(told.is_ok(), "all is answered");
-    }
-}
-
-impl State {
-    /// Says a group now, each request in a packet of its own.
-    pub(super) fn say(&mut self, server: &Server, group: Group) {
-        let Group {
-            mut frames,
-            parts,
-            slot,
-            ..
-        } = group;
-        let mut slot = Some(slot);
-        let last = parts.len() - 1;
-        for (index, part) in parts.into_iter().enumerate() {
-            let told = slot.take_if(|_| index == last).map(Told::Caller);
-            let frame = &mut frames[part.frame];
-            self.number(server, frame, part.shape, part.expected, told);
-        }
-        self.queue(server, &frames);
-    }
-
-    /// The packet in `frame` is said now: gives it its number. With the last of those that are said
-    /// together comes who is told.
-    pub(super) fn number(
-        &mut self,
-        server: &Server,
-        frame: &mut [u8],
-        shape: Shape,
-        expected: Expected,
-        told: Option<Told>,
-    ) {
-        let sent = self.stamp(server, shape.opcode);
-        let xid = self.in_flight.say(shape, expected, told, sent);
-        frame::set_xid(frame, xid);
     }
 }

@@ -6,7 +6,8 @@ use super::chain::Sent;
 use super::clock::Moment;
 use super::codec::{self, Expected, Reply, ServerError, Shape};
 use super::frame::{self, ReplyHeader, RequestHeader};
-use super::voice::{Heard, Said, Told};
+use super::said::{Said, Told};
+use super::voice::Heard;
 
 /// For so many kinds and lengths of requests we remember how many breaks they met.
 const MOST_SUSPICIONS: usize = 256;

@@ -71,12 +71,14 @@ mod probes;
 mod probing;
 mod replies;
 mod rouse;
+mod said;
 #[cfg(feature = "sasl")]
 mod sasl;
 #[cfg(not(feature = "sasl"))]
 #[path = "no_sasl.rs"]
 mod sasl;
 mod stream;
+mod submit;
 mod targets;
 #[cfg(all(test, not(shuttle)))]
 mod tests;

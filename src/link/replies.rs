@@ -10,7 +10,7 @@ use super::LinkEvent;
 use super::dial::is_timeout;
 use super::frame::{self, FrameBuffer, Next, ReplyHeader};
 use super::in_flight::Answered;
-use super::voice::Said;
+use super::said::Said;
 use super::wire::{Server, State, Wire};
 
 /// Brings replies to the crate and to those who asked by themselves, watch events to the crate,
@@ -131,7 +131,7 @@ fn deliver(
     state.send_up(out);
     let session_closed = state.session_closed;
     // Before anybody is told: the server has something to do meanwhile.
-    let more = state.has_waiting() && state.say_what_is_due(server).is_none();
+    let more = !state.waiting.is_empty() && state.say_what_is_due(server).is_none();
     drop(state);
     if more {
         wire.flush(server);
@@ -140,12 +140,14 @@ fn deliver(
         wire.changed.notify_all();
     }
     for said in delivered.said {
-        if let Err(why) = said.tell(wire) {
+        let rest = said.tell();
+        if let Some(why) = rest.malformed {
             result = result.and(Err(format!(
                 "the server sent a malformed reply ({})",
                 why.0
             )));
         }
+        wire.ask_again(server.connection, rest);
     }
     for path in delivered.gone {
         let epoch = Arc::clone(&server.epoch);

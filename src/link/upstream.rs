@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::LinkEvent;
 use super::dial::is_timeout;
 use super::frame::{self, FrameBuffer, Next, RequestHeader};
-use super::voice::Said;
+use super::said::Said;
 use super::wire::{Server, State, Wire};
 
 /// How long a read lasts where nothing else can end it, and so how late a look at the clock can be.

@@ -10,14 +10,9 @@
 //! had sent before it. Whoever counts the events that the crate delivers knows their order.
 
 use std::fmt;
-use std::sync::Arc;
 
-use super::Link;
-use super::batch::Batch;
-use super::codec::{Expected, Malformed, Reply, Request, ServerError, TooLarge};
+use super::codec::{Expected, Malformed, Reply, ServerError, TooLarge};
 use super::frame;
-use super::group::Group;
-use super::wire::Wire;
 
 /// Hears the answers to what was submitted, once and all together.
 pub(crate) trait Slot: Send + Sync {
@@ -84,42 +79,6 @@ pub(crate) enum Company {
     Alone,
 }
 
-impl Link {
-    /// Says `requests` on exactly this connection, and returns before they are answered: never
-    /// blocks, but for the lock of the link. If they are not sent, the slot is never called; if they
-    /// are, it is called once, perhaps before this returns.
-    pub(crate) fn submit(
-        &self,
-        connection: u64,
-        requests: &[Request],
-        company: Company,
-        slot: Arc<dyn Slot>,
-    ) -> Result<(), NotSent> {
-        if requests.is_empty() {
-            slot.answered(Vec::new(), Vec::new());
-            return Ok(());
-        }
-        let group = Group::encode(requests, slot)?;
-        let mut state = self.wire.state.lock();
-        let server = state.open_server(connection).ok_or(NotSent::NotOpen)?;
-        state.has_room(group.bytes())?;
-        let goes = match company {
-            Company::Shared => state.say_soon(&server, group),
-            Company::Alone => {
-                // Nothing overtakes what was said before it.
-                state.say_waiting(&server);
-                state.say(&server, group);
-                true
-            }
-        };
-        drop(state);
-        if goes {
-            self.wire.flush(&server);
-        }
-        Ok(())
-    }
-}
-
 impl From<TooLarge> for NotSent {
     fn from(TooLarge { bytes }: TooLarge) -> Self {
         Self::TooLarge {
@@ -142,46 +101,9 @@ pub(super) enum Heard {
     Nothing { bytes: usize, breaks: u32 },
 }
 
-/// Who hears of what was said together.
-pub(super) enum Told {
-    Caller(Arc<dyn Slot>),
-    /// Several, who each know their part.
-    Callers(Box<Batch>),
-}
-
-/// All that was said together has been answered.
-pub(super) struct Said {
-    told: Told,
-    heard: Vec<Heard>,
-}
-
-impl Said {
-    pub(super) fn new(told: Told, heard: Vec<Heard>) -> Self {
-        Self { told, heard }
-    }
-
-    /// Tells those who asked. To be called without locks. An error: a reply was none, and its
-    /// connection must end.
-    pub(super) fn tell(self, wire: &Wire) -> Result<(), Malformed> {
-        let mut malformed = None;
-        let mut events = Vec::with_capacity(self.heard.len());
-        let answers = self.heard.into_iter().map(|heard| {
-            let (answer, events_before) = heard.decode(&mut malformed);
-            events.push(events_before);
-            answer
-        });
-        let answers = answers.collect();
-        match self.told {
-            Told::Caller(slot) => slot.answered(answers, events),
-            Told::Callers(batch) => batch.answered(answers, &events, wire),
-        }
-        malformed.map_or(Ok(()), Err)
-    }
-}
-
 impl Heard {
     /// The answer, and how many events there were before it.
-    fn decode(self, malformed: &mut Option<Malformed>) -> (Answer, u64) {
+    pub(super) fn decode(self, malformed: &mut Option<Malformed>) -> (Answer, u64) {
         match self {
             Self::Nothing { bytes, breaks } => (Answer::Lost(Lost { bytes, breaks }), 0),
             Self::Reply {

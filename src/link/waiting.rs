@@ -6,12 +6,11 @@
 //! the latest: where each answer takes long because the servers are far apart, or their disks slow,
 //! nobody waits for another's.
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::batch::{Outcome, Packing};
 use super::group::Group;
-use super::wire::{Server, State, Wire};
 
 /// So many packets keep a server busy: it takes some 50 us for each, and answers within a few
 /// hundred.
@@ -27,7 +26,7 @@ const APART: u32 = 1_000;
 
 /// Groups that have not been said yet, in their order; of the present connection.
 pub(super) struct Waiting {
-    groups: Vec<Group>,
+    groups: VecDeque<Group>,
     bytes: usize,
     /// When the first of them came.
     since: Option<Instant>,
@@ -50,7 +49,7 @@ struct Experience {
 impl Waiting {
     pub(super) fn new(longest: Duration) -> Self {
         Self {
-            groups: Vec::new(),
+            groups: VecDeque::new(),
             bytes: 0,
             since: None,
             longest,
@@ -58,8 +57,52 @@ impl Waiting {
         }
     }
 
+    pub(super) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Of all who wait.
     pub(super) fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    pub(super) fn add(&mut self, group: Group) {
+        self.bytes += group.bytes();
+        self.groups.push_back(group);
+    }
+
+    /// They are to wait. Returns whether that is news.
+    pub(super) fn begin_wait(&mut self) -> bool {
+        let begins = self.since.is_none();
+        self.since.get_or_insert_with(Instant::now);
+        begins
+    }
+
+    /// For how long they may still wait, with so many packets in flight; `None`: not any longer.
+    pub(super) fn may_wait(&self, in_flight: usize) -> Option<Duration> {
+        if in_flight < MOST_IN_FLIGHT {
+            return None;
+        }
+        let waited = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        self.longest.checked_sub(waited)
+    }
+
+    /// What is to be said together next, and how.
+    pub(super) fn next_batch(&mut self) -> Option<(Vec<Group>, Packing)> {
+        let mut batch = NextBatch::default();
+        let taken = self.groups.iter().take_while(|group| batch.takes(group));
+        let (count, bytes) = (taken.count(), batch.bytes);
+        let groups: Vec<_> = self.groups.drain(..count).collect();
+        self.bytes -= bytes;
+        if self.groups.is_empty() {
+            self.since = None;
+        }
+        let packing = match groups.as_slice() {
+            [] => return None,
+            [one] if !one.has_company_of_its_own() => Packing::NONE,
+            several => self.experience.packing(several.len()),
+        };
+        Some((groups, packing))
     }
 
     pub(super) fn note(&mut self, outcome: Outcome) {
@@ -78,7 +121,7 @@ impl Waiting {
     }
 
     /// The connection is gone: all that waited for it.
-    pub(super) fn take_all(&mut self) -> Vec<Group> {
+    pub(super) fn take_all(&mut self) -> VecDeque<Group> {
         self.bytes = 0;
         self.since = None;
         std::mem::take(&mut self.groups)
@@ -101,95 +144,26 @@ impl Experience {
 
 /// What is said together next.
 #[derive(Default)]
-struct NextBatch {
-    groups: Vec<Group>,
+struct NextBatch<'a> {
+    groups: usize,
     bytes: usize,
     /// In which it creates nodes.
-    folders: HashSet<String>,
+    folders: HashSet<&'a str>,
 }
 
-impl NextBatch {
-    /// A transaction makes no two contenders of one folder: it is their fencing token.
-    fn has_room_for(&self, group: &Group) -> bool {
+impl<'a> NextBatch<'a> {
+    /// Adds a group, if there is room for it. No transaction makes two contenders of one folder, as
+    /// it is their fencing token.
+    fn takes(&mut self, group: &'a Group) -> bool {
         let is_first_there = |folder| !self.folders.contains(folder);
-        self.groups.is_empty()
-            || self.bytes + group.bytes() <= MOST_BYTES && group.folder().is_none_or(is_first_there)
-    }
-
-    fn add(&mut self, group: Group) {
-        self.bytes += group.bytes();
-        self.folders.extend(group.folder().map(str::to_owned));
-        self.groups.push(group);
-    }
-}
-
-impl State {
-    /// Says a group now, or has it wait for a moment. Returns whether there is something to send.
-    pub(super) fn say_soon(&mut self, server: &Server, group: Group) -> bool {
-        self.waiting.bytes += group.bytes();
-        self.waiting.groups.push(group);
-        if self.in_flight.own() < MOST_IN_FLIGHT {
-            self.say_waiting(server);
-            return true;
+        let fits = self.groups == 0
+            || self.bytes + group.bytes() <= MOST_BYTES
+                && group.folder().is_none_or(is_first_there);
+        if fits {
+            self.groups += 1;
+            self.bytes += group.bytes();
+            self.folders.extend(group.folder());
         }
-        if self.waiting.since.is_none() {
-            self.waiting.since = Some(Instant::now());
-            // It must not sleep for longer than this one may wait.
-            server.stream.rouse();
-        }
-        false
-    }
-
-    pub(super) fn has_waiting(&self) -> bool {
-        self.waiting.since.is_some()
-    }
-
-    /// Says all that waits, now.
-    pub(super) fn say_waiting(&mut self, server: &Server) {
-        let mut groups = self.waiting.take_all().into_iter().peekable();
-        while groups.peek().is_some() {
-            let mut batch = NextBatch::default();
-            while let Some(group) = groups.next_if(|group| batch.has_room_for(group)) {
-                batch.add(group);
-            }
-            self.say_batch(server, batch.groups);
-        }
-    }
-
-    fn say_batch(&mut self, server: &Server, groups: Vec<Group>) {
-        if groups.len() == 1 && !groups[0].has_company_of_its_own() {
-            groups.into_iter().for_each(|group| self.say(server, group));
-        } else {
-            let packing = self.waiting.experience.packing(groups.len());
-            self.say_together(server, groups, packing);
-        }
-    }
-
-    /// Says what waits, if answers have made room or it has waited long enough. Returns for how
-    /// long it may still wait.
-    pub(super) fn say_what_is_due(&mut self, server: &Server) -> Option<Duration> {
-        let waited = self.waiting.since?.elapsed();
-        let left = self.waiting.longest.checked_sub(waited);
-        if let Some(left) = left.filter(|_| self.in_flight.own() >= MOST_IN_FLIGHT) {
-            return Some(left);
-        }
-        self.say_waiting(server);
-        None
-    }
-}
-
-impl Wire {
-    /// Sends what has waited long enough. Returns when to look again, if something waits.
-    pub(super) fn send_what_is_due(&self, server: &Server) -> Option<Duration> {
-        let mut state = self.state.lock();
-        if !state.has_waiting() {
-            return None;
-        }
-        let due = state.say_what_is_due(server);
-        drop(state);
-        if due.is_none() {
-            self.flush(server);
-        }
-        due
+        fits
     }
 }

@@ -16,8 +16,9 @@ use super::in_flight::InFlight;
 use super::lease::Epoch;
 use super::probing::Probing;
 use super::rouse::Rouse;
+use super::said::Said;
 use super::stream::Stream;
-use super::voice::{NotSent, Said};
+use super::voice::NotSent;
 use super::waiting::Waiting;
 use super::{LinkConfig, LinkEvent, LinkObserver};
 
@@ -292,7 +293,9 @@ impl Wire {
     /// before may be malformed: the connection is gone already.
     pub(super) fn tell_lost(&self, told: Vec<Said>) {
         for said in told {
-            let _ = said.tell(self);
+            let rest = said.tell();
+            rest.again.into_iter().for_each(Group::tell_lost);
+            self.state.lock().waiting.note(rest.outcome);
         }
     }
 

@@ -302,6 +302,26 @@ fn lists_share_no_packet_where_a_server_does_not_know_it() {
     }
 }
 
+/// A list that is asked again by itself does not bring its create with it.
+#[test]
+fn what_was_done_is_not_asked_again() {
+    let server = FakeServer::start();
+    let mut stage = Stage::new(&server);
+    let busy = stage.busy();
+    let mine = stage.share(&[create("/a/n"), list("/a", false), list("/b", false)]);
+    stage.idle(&busy);
+    let (write, _) = stage.asked(CREATE);
+    let (lists, _) = stage.asked(MULTI_READ);
+    stage.served.reply_with(write, 9, &text("/a/n1"));
+    stage.served.reply(lists, -6);
+    for name in ["n1", "x"] {
+        let (number, _) = stage.asked(CHILDREN);
+        stage.served.reply_with(number, 9, &names(&[name]));
+    }
+    let wanted = [created("/a/n1"), listed(&["n1"]), listed(&["x"])];
+    assert_eq!(soon(&mine), wanted);
+}
+
 /// Some server refuses every multi: it is not asked for ever.
 #[test]
 fn after_some_refusals_in_a_row_each_goes_by_itself() {

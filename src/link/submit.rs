@@ -1,0 +1,158 @@
+//! Saying requests of our own: now, soon, together or again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Link;
+use super::batch::{Batch, Packing};
+use super::codec::Request;
+use super::frame;
+use super::group::{Group, Packet};
+use super::said::{Rest, Told};
+use super::voice::{Company, NotSent, Slot};
+use super::wire::{Server, State, Wire};
+
+impl Link {
+    /// Says `requests` on exactly this connection, and returns before they are answered: never
+    /// blocks, but for the lock of the link. If they are not sent, the slot is never called; if they
+    /// are, it is called once, perhaps before this returns.
+    pub(crate) fn submit(
+        &self,
+        connection: u64,
+        requests: &[Request],
+        company: Company,
+        slot: Arc<dyn Slot>,
+    ) -> Result<(), NotSent> {
+        if requests.is_empty() {
+            slot.answered(Vec::new(), Vec::new());
+            return Ok(());
+        }
+        let group = Group::encode(requests, slot)?;
+        let mut state = self.wire.state.lock();
+        let server = state.open_server(connection).ok_or(NotSent::NotOpen)?;
+        state.has_room(group.bytes())?;
+        let goes = match company {
+            Company::Shared => state.say_soon(&server, group),
+            Company::Alone => {
+                // Nothing overtakes what was said before it.
+                state.say_waiting(&server);
+                state.say(&server, group);
+                true
+            }
+        };
+        drop(state);
+        if goes {
+            self.wire.flush(&server);
+        }
+        Ok(())
+    }
+}
+
+impl State {
+    /// Says a group now, or has it wait for a moment. Returns whether there is something to send.
+    fn say_soon(&mut self, server: &Server, group: Group) -> bool {
+        self.waiting.add(group);
+        if self.may_wait().is_none() {
+            self.say_waiting(server);
+            return true;
+        }
+        if self.waiting.begin_wait() {
+            // It must not sleep for longer than this one may wait.
+            server.stream.rouse();
+        }
+        false
+    }
+
+    /// Says all that waits, now.
+    pub(super) fn say_waiting(&mut self, server: &Server) {
+        while let Some((groups, packing)) = self.waiting.next_batch() {
+            self.say_together(server, groups, packing);
+        }
+    }
+
+    /// Says what waits, if answers have made room or it has waited long enough. Returns for how
+    /// long it may still wait.
+    pub(super) fn say_what_is_due(&mut self, server: &Server) -> Option<Duration> {
+        let left = self.may_wait();
+        if left.is_none() {
+            self.say_waiting(server);
+        }
+        left
+    }
+
+    fn may_wait(&self) -> Option<Duration> {
+        self.waiting.may_wait(self.in_flight.own())
+    }
+
+    /// Says groups now, in as few packets as `packing` allows.
+    fn say_together(&mut self, server: &Server, mut groups: Vec<Group>, packing: Packing) {
+        if packing.is_none() && groups.len() == 1 && groups[0].is_fresh() {
+            return groups.drain(..).for_each(|group| self.say(server, group));
+        }
+        let batch = Batch::new(groups, packing);
+        let mut frames = Vec::new();
+        let packets = batch.write(&mut frames);
+        self.send(server, frames, packets, Told::Callers(Box::new(batch)));
+    }
+
+    /// Says a group now, each request in a packet of its own.
+    fn say(&mut self, server: &Server, group: Group) {
+        let (frames, packets, slot) = group.into_packets();
+        self.send(server, frames, packets, Told::Caller(slot));
+    }
+
+    /// Numbers the packets in `frames`, and queues them.
+    fn send(&mut self, server: &Server, mut frames: Vec<u8>, packets: Vec<Packet>, told: Told) {
+        let mut told = Some(told);
+        let last = packets.len() - 1;
+        for (index, packet) in packets.into_iter().enumerate() {
+            let Packet {
+                frame,
+                shape,
+                expected,
+            } = packet;
+            let sent = self.stamp(server, shape.opcode);
+            let told = told.take_if(|_| index == last);
+            let xid = self.in_flight.say(shape, expected, told, sent);
+            frame::set_xid(&mut frames[frame], xid);
+        }
+        self.queue(server, &frames);
+    }
+}
+
+impl Wire {
+    /// Sends what has waited long enough. Returns when to look again, if something waits.
+    pub(super) fn send_what_is_due(&self, server: &Server) -> Option<Duration> {
+        let mut state = self.state.lock();
+        if state.waiting.is_empty() {
+            return None;
+        }
+        let due = state.say_what_is_due(server);
+        drop(state);
+        if due.is_none() {
+            self.flush(server);
+        }
+        due
+    }
+
+    /// Takes note of how sharing packets has gone, and asks again, each by itself, what came to
+    /// nothing because of others. To be called without locks.
+    pub(super) fn ask_again(&self, connection: u64, rest: Rest) {
+        if rest.is_nothing() {
+            return;
+        }
+        let mut state = self.state.lock();
+        state.waiting.note(rest.outcome);
+        if rest.again.is_empty() {
+            return;
+        }
+        let Some(server) = state.open_server(connection) else {
+            drop(state);
+            rest.again.into_iter().for_each(Group::tell_lost);
+            return;
+        };
+        state.say_together(&server, rest.again, Packing::NONE);
+        drop(state);
+        self.flush(&server);
+    }
+}
