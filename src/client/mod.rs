@@ -512,10 +512,12 @@ impl ClientBuilder {
             tls: self.tls,
             login: self.login,
         };
-        let weak = Arc::downgrade(&session);
-        let observer = Arc::new(ToSession(weak.clone()));
+        let observer = Arc::new(ToSession {
+            session: Arc::downgrade(&session),
+            chroot: to.chroot.clone().unwrap_or_default(),
+        });
         let chroot = to.chroot.clone();
-        let backend = ZkBackend::connect(config, chroot, &self.acl, observer, weak)?;
+        let backend = ZkBackend::connect(config, chroot, &self.acl, observer)?;
         session.attach(Box::new(backend));
         let bound = Bound::until(deadline_after(self.connect_timeout));
         let waiter = Waiter::new(&session, &bound);

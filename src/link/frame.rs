@@ -199,21 +199,36 @@ pub(super) fn reply(xid: i32, err: i32) -> Vec<u8> {
     })
 }
 
-/// Whether the crate can digest this body of a watch event: it panics at a type or state that it
-/// does not know, and at a path that is not UTF-8, on the thread that all events come by.
-pub(super) fn is_known_event(body: &[u8]) -> bool {
-    const TYPES: [i32; 6] = [1, 2, 3, 4, 5, 6];
-    const STATES: [i32; 6] = [0, 3, 4, 5, 6, -112];
+/// What a watch told, and of which path, by the body of its event. `None`: it is none, or of a kind
+/// that only newer servers know.
+pub(super) fn node_event(body: &[u8]) -> Option<(NodeEvent, &str)> {
     const FIXED: usize = REPLY_HEADER_BYTES + 4 + 4;
-    body.len() >= FIXED + 4
-        && TYPES.contains(&int(body, REPLY_HEADER_BYTES))
-        && STATES.contains(&int(body, REPLY_HEADER_BYTES + 4))
-        && buffer(&body[FIXED..]).is_some_and(|path| std::str::from_utf8(path).is_ok())
+    let path = body
+        .get(FIXED..)
+        .filter(|path| path.len() >= LENGTH_BYTES)?;
+    let path = buffer(path)?;
+    let event = match int(body, REPLY_HEADER_BYTES) {
+        1 => NodeEvent::Created,
+        2 => NodeEvent::Deleted,
+        3 => NodeEvent::DataChanged,
+        4 => NodeEvent::ChildrenChanged,
+        _ => return None,
+    };
+    Some((event, std::str::from_utf8(path).ok()?))
 }
 
 /// The error number in the body of a reply.
 pub(super) fn reply_error(body: &[u8]) -> Option<i32> {
     (body.len() >= REPLY_HEADER_BYTES).then(|| int(body, 12))
+}
+
+/// What a watch told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NodeEvent {
+    Created,
+    Deleted,
+    DataChanged,
+    ChildrenChanged,
 }
 
 /// The header of a request.

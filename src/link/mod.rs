@@ -28,9 +28,7 @@
 //!   [lease](Epoch::lease).
 //! - **A voice of its own** ([`voice`]): [`Link::submit`] says requests that the crate has no
 //!   words for, on exactly the connection that they are about. All requests are in one queue, in
-//!   the order of their numbers, which is that of their bytes. An answer to one of ours can
-//!   overtake a watch event that the server sent before it, as events go by the crate's thread. What
-//!   many threads ask at the same time [waits](waiting) for a moment and shares [packets](batch).
+//!   the order of their numbers, which is that of their bytes. What many threads ask at the same time [waits](waiting) for a moment and shares [packets](batch).
 //!
 //! # Threads
 //!
@@ -100,6 +98,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use self::clock::Clock;
+pub(crate) use self::frame::NodeEvent;
 pub(crate) use self::gate::Gate;
 pub(crate) use self::hosts::{ConnectString, HostPort};
 pub(crate) use self::lease::{Epoch, NodeStands, SeekProof};
@@ -160,6 +159,9 @@ impl fmt::Debug for AuthInfo {
 /// Hears what happens to the connection, on the link's threads: may only signal.
 pub(crate) trait LinkObserver: Send + Sync {
     fn on_link(&self, event: LinkEvent);
+    /// A watch fired, on the node at this path: of all events of watches that servers have sent,
+    /// over the life of the link, the one with this number.
+    fn on_event(&self, _event: NodeEvent, _path: &str, _number: u64) {}
     /// What is over by the clock may be declared over. Returns for how long the clock need not be
     /// looked at, unless [`Link::look_soon`] is called; `None`: for ever. Called on `zklock-up`,
     /// which nothing holds up.

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::LinkEvent;
 use super::dial::is_timeout;
-use super::frame::{self, FrameBuffer, Next, ReplyHeader};
+use super::frame::{self, FrameBuffer, Next, NodeEvent, ReplyHeader};
 use super::in_flight::Answered;
 use super::said::Said;
 use super::wire::{Server, State, Wire};
 
-/// Brings replies to the crate and to those who asked by themselves, watch events to the crate,
-/// sends probes, sends what its socket did not take at once, and watches for answers that do not
+/// Brings replies to the crate and to those who asked by themselves, tells of watch events, sends
+/// probes, sends what its socket did not take at once, and watches for answers that do not
 /// come. Returns why the connection is of no use any more.
 pub(super) fn relay(wire: &Wire, server: &Server) -> String {
     let pace = Pace::of(server.epoch.lease().timeout());
@@ -104,11 +104,21 @@ fn next_bytes(
     }
 }
 
+/// What is to be told without a lock.
+enum News {
+    Said(Said),
+    Event {
+        event: NodeEvent,
+        path: String,
+        number: u64,
+    },
+}
+
 /// What the frames in the buffer came to.
 #[derive(Default)]
 struct Delivered {
-    /// Who is told, and what.
-    said: Vec<Said>,
+    /// Who is told, and what, in the order in which the server has said it.
+    news: Vec<News>,
     /// Nodes of ours that turned out to be gone.
     gone: Vec<String>,
     /// For the log, which is written without a lock.
@@ -139,15 +149,24 @@ fn deliver(
     if session_closed {
         wire.changed.notify_all();
     }
-    for said in delivered.said {
-        let rest = said.tell();
-        if let Some(why) = rest.malformed {
-            result = result.and(Err(format!(
-                "the server sent a malformed reply ({})",
-                why.0
-            )));
+    for news in delivered.news {
+        match news {
+            News::Said(said) => {
+                let rest = said.tell();
+                if let Some(why) = rest.malformed {
+                    result = result.and(Err(format!(
+                        "the server sent a malformed reply ({})",
+                        why.0
+                    )));
+                }
+                wire.ask_again(server.connection, rest);
+            }
+            News::Event {
+                event,
+                path,
+                number,
+            } => wire.tell_event(event, &path, number),
         }
-        wire.ask_again(server.connection, rest);
     }
     for path in delivered.gone {
         let epoch = Arc::clone(&server.epoch);
@@ -158,11 +177,7 @@ fn deliver(
         say!(wire, Warn, "left out a reply of more than {most} bytes");
     }
     if delivered.unknown_events > 0 {
-        say!(
-            wire,
-            Warn,
-            "left out a watch event that the zookeeper crate does not know"
-        );
+        say!(wire, Warn, "left out a watch event of an unknown kind");
     }
     if out.capacity() > frame::MAX_REQUEST_BYTES {
         *out = Vec::new();
@@ -180,9 +195,13 @@ fn take_frames(
     loop {
         match buffer.next() {
             Next::Frame(event) if event.reply_header().xid == frame::XID_WATCH => {
-                if frame::is_known_event(event.body()) {
+                if let Some((event, path)) = frame::node_event(event.body()) {
                     state.events += 1;
-                    out.extend_from_slice(event.bytes());
+                    delivered.news.push(News::Event {
+                        event,
+                        path: path.to_owned(),
+                        number: state.events,
+                    });
                 } else {
                     delivered.unknown_events += 1;
                 }
@@ -231,7 +250,7 @@ fn note(
         _ => match state.in_flight.answered(header, record, state.events) {
             Ok(Answered::Crate { number, proof }) => (proof, Some(number)),
             Ok(Answered::Own { proof, said }) => {
-                delivered.said.extend(said);
+                delivered.news.extend(said.map(News::Said));
                 (proof, None)
             }
             Ok(Answered::Probe(probed)) => {

@@ -5,9 +5,10 @@
 //! for: several requests in one write, transactions, a bound on the wait. The caller hands over a
 //! [`Slot`], waits on it with its own deadline, and may leave.
 //!
-//! An answer here can overtake a watch event that the server sent before it, because the event goes
-//! through the crate and its thread. So each answer comes with the number of events that the server
-//! had sent before it. Whoever counts the events that the crate delivers knows their order.
+//! Answers and watch events are told by one thread, in the order in which the server has sent them.
+//! But a caller looks at its answer on its own thread, and an event that came later may be handled
+//! before that. So each answer comes with the number of events that the server had sent before it,
+//! and each event with its own.
 
 use std::fmt;
 

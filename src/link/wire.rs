@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::chain::{Cadence, Opening};
 use super::clock::Moment;
-use super::frame::{self, RequestHeader};
+use super::frame::{self, NodeEvent, RequestHeader};
 use super::group::Group;
 use super::in_flight::InFlight;
 use super::lease::Epoch;
@@ -148,7 +148,7 @@ pub(super) struct State {
     outgoing: Vec<u8>,
     /// The last change of the data that the session has seen.
     pub(super) last_zxid: i64,
-    /// Counts the events of watches that were passed to the crate, over all connections.
+    /// Counts the events of watches, over all connections.
     pub(super) events: u64,
     /// Of the present connection.
     pub(super) probing: Option<Probing>,
@@ -180,6 +180,11 @@ impl Wire {
     /// To be called with `state` unlocked: the session has locks of its own.
     pub(super) fn tell(&self, event: LinkEvent) {
         self.observer.on_link(event);
+    }
+
+    /// To be called with `state` unlocked.
+    pub(super) fn tell_event(&self, event: NodeEvent, path: &str, number: u64) {
+        self.observer.on_event(event, path, number);
     }
 
     /// To be called with `state` unlocked, on `zklock-up`.

@@ -9,7 +9,7 @@ use crate::wait::signal::{Signal, Wakes};
 
 /// Something that wants to know, at once and without blocking, that its watch has fired.
 pub(crate) trait OnWatchEvent: Send + Sync {
-    /// Called on the event thread: may only signal.
+    /// Called on the link's thread: may only signal.
     fn on_watch_event(self: Arc<Self>);
 }
 
@@ -24,7 +24,7 @@ pub(crate) enum Wake {
 ///
 /// The read that leaves the watch was answered after so many events. An event with a smaller number
 /// is about an earlier watch on the same path and is no news: the answer has seen that change.
-/// Events and answers come by two ways, so events are kept until the answer is known.
+/// The reader takes its answer on its own thread, so events are kept until it has.
 pub(crate) struct Notice {
     state: Mutex<State>,
     /// Armed, and nothing was told. Written under `state`, read anywhere: a lingering lock asks at

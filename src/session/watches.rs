@@ -1,7 +1,7 @@
-//! The registry of watches: who waits for which, behind the crate's default watcher.
+//! The registry of watches: who waits for which.
 //!
 //! The server's watches are one-shot and die with the connection. The crate's own map of closures
-//! grows without end across reconnects, so nothing is stored there: the crate delivers events by
+//! grows without end across reconnects, so nothing is stored there: the link tells of events by
 //! path, and this registry knows what they wake.
 //!
 //! # One state for each watched path

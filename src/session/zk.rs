@@ -5,8 +5,8 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use zookeeper::{
-    Acl as ZkAcl, CreateMode, Permission, Stat, WatchedEvent, WatchedEventType, Watcher,
-    WatcherType, ZkError, ZooKeeper,
+    Acl as ZkAcl, CreateMode, Permission, Stat, WatchedEvent, Watcher, WatcherType, ZkError,
+    ZooKeeper,
 };
 
 use super::Session;
@@ -20,9 +20,8 @@ use super::phase::Connection;
 use crate::error::{Error, Result};
 use crate::fork::ForkCheck;
 use crate::link::voice::Company;
-use crate::link::{Epoch, Link, LinkConfig, LinkEvent, LinkObserver};
+use crate::link::{Epoch, Link, LinkConfig, LinkEvent, LinkObserver, NodeEvent};
 use crate::sync::Mutex;
-use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::znode::node::{NodeMode, NodeStat};
 
 /// How long the crate may take to come to the loopback port that was opened for it.
@@ -46,17 +45,11 @@ impl ZkBackend {
         chroot: Option<String>,
         acl: &Acl,
         observer: Arc<dyn LinkObserver>,
-        session: Weak<Session>,
     ) -> Result<Self> {
         let failed = |what: &str| Error::connect_failed(what.to_owned());
         let (link, gate) = Link::start(config, observer)
             .map_err(|error| failed("the loopback port of the client").source(error))?;
         let chroot = chroot.unwrap_or_default();
-        let events = Events {
-            session,
-            chroot: chroot.clone(),
-            events: AtomicU64::new(0),
-        };
         let address = gate
             .address()
             .map_err(|error| failed("the loopback port of the client").source(error))?
@@ -64,7 +57,7 @@ impl ZkBackend {
         let timeout = gate.secret_timeout();
         // The crate panics when the process has no descriptor left.
         let handle = catch_unwind(AssertUnwindSafe(|| {
-            ZooKeeper::connect(&address, timeout, events)
+            ZooKeeper::connect(&address, timeout, NoEvents)
         }))
         .map_err(|_| failed("the zookeeper crate could not open a socket; out of descriptors?"))?
         .map_err(|error| failed("the zookeeper crate").source(error))?;
@@ -237,54 +230,45 @@ impl Drop for ZkBackend {
     }
 }
 
-/// The crate's default watcher: passes events up, and does nothing else on the crate's thread.
-struct Events {
-    session: Weak<Session>,
-    chroot: String,
-    /// The link counts what it passes on, and the crate delivers all of it, once and in order: so
-    /// the two counts say the same.
-    events: AtomicU64,
-}
+/// The crate's default watcher. The link tells of events; no read of the crate leaves a watch.
+struct NoEvents;
 
-impl Watcher for Events {
-    fn handle(&self, event: WatchedEvent) {
-        if event.event_type == WatchedEventType::None {
-            // Of the crate's own state.
-            return;
-        }
-        let number = self.events.fetch_add(1, Ordering::Relaxed) + 1;
-        let (Some(session), Some(path)) = (self.session.upgrade(), event.path.as_deref()) else {
-            return;
-        };
-        let event = match event.event_type {
-            WatchedEventType::NodeCreated => WatchEvent::Created,
-            WatchedEventType::NodeDeleted => WatchEvent::Deleted,
-            WatchedEventType::NodeDataChanged => WatchEvent::DataChanged,
-            WatchedEventType::NodeChildrenChanged => WatchEvent::ChildrenChanged,
-            _ => return,
-        };
-        if let Some(path) = path.strip_prefix(self.chroot.as_str()) {
-            session.watch_event(if path.is_empty() { "/" } else { path }, event, number);
-        }
-    }
+impl Watcher for NoEvents {
+    fn handle(&self, _event: WatchedEvent) {}
 }
 
 /// Passes the link's events on to a session.
-pub(crate) struct ToSession(pub(crate) Weak<Session>);
+pub(crate) struct ToSession {
+    pub(crate) session: Weak<Session>,
+    pub(crate) chroot: String,
+}
 
 impl LinkObserver for ToSession {
     fn log(&self, level: log::Level, target: &'static str, line: String) {
-        if let Some(session) = self.0.upgrade() {
+        if let Some(session) = self.session.upgrade() {
             session.observation().log(level, target, || line);
         }
     }
 
+    fn on_event(&self, event: NodeEvent, path: &str, number: u64) {
+        let event = match event {
+            NodeEvent::Created => WatchEvent::Created,
+            NodeEvent::Deleted => WatchEvent::Deleted,
+            NodeEvent::DataChanged => WatchEvent::DataChanged,
+            NodeEvent::ChildrenChanged => WatchEvent::ChildrenChanged,
+        };
+        let path = path.strip_prefix(self.chroot.as_str());
+        if let (Some(session), Some(path)) = (self.session.upgrade(), path) {
+            session.watch_event(if path.is_empty() { "/" } else { path }, event, number);
+        }
+    }
+
     fn on_clock(&self) -> Option<Duration> {
-        self.0.upgrade()?.look_at_clock()
+        self.session.upgrade()?.look_at_clock()
     }
 
     fn on_link(&self, event: LinkEvent) {
-        let Some(session) = self.0.upgrade() else {
+        let Some(session) = self.session.upgrade() else {
             return;
         };
         match event {

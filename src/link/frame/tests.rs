@@ -118,16 +118,31 @@ fn a_large_reply_grows_the_buffer_for_a_while_only() {
 }
 
 #[test]
-fn only_events_that_the_crate_knows_pass() {
-    let passes = |frame: Vec<u8>| is_known_event(&frame[LENGTH_BYTES..]);
-    for event_type in [1, 2, 3, 4, 5, 6] {
-        assert!(passes(watch_event(event_type, b"/a")));
+fn events_say_what_happened_and_where() {
+    let told = |frame: Vec<u8>| {
+        let event = node_event(&frame[LENGTH_BYTES..]);
+        event.map(|(event, path)| (event, path.to_owned()))
+    };
+    let each = [
+        NodeEvent::Created,
+        NodeEvent::Deleted,
+        NodeEvent::DataChanged,
+        NodeEvent::ChildrenChanged,
+    ];
+    for (event_type, event) in (1..).zip(each) {
+        let wanted = Some((event, "/a".to_owned()));
+        assert_eq!(told(watch_event(event_type, b"/a")), wanted);
     }
-    // What is about no node, and PersistentWatchRemoved, of newer servers.
-    assert!(!passes(watch_event(-1, b"")));
-    assert!(!passes(watch_event(7, b"/a")));
-    assert!(!passes(watch_event(1, b"/\xff")));
-    assert!(!passes(reply(XID_WATCH, 0)));
+    // What is about no node, that a watch was removed, and PersistentWatchRemoved of newer servers.
+    for event_type in [-1, 5, 6, 7] {
+        assert_eq!(told(watch_event(event_type, b"/a")), None);
+    }
+    assert_eq!(told(watch_event(1, b"/\xff")), None);
+    assert_eq!(told(reply(XID_WATCH, 0)), None);
+    let whole = watch_event(2, b"/a");
+    for short in LENGTH_BYTES..whole.len() {
+        assert_eq!(told(whole[..short].to_vec()), None, "{short} bytes");
+    }
 }
 
 #[test]

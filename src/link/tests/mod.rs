@@ -27,7 +27,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use super::frame::{self, ConnectRequest, ConnectResponse};
 use super::{
     AuthInfo, Backoff, Clock, Epoch, Gate, HostPort, LONGEST_WAIT, Link, LinkConfig, LinkEvent,
-    LinkObserver,
+    LinkObserver, NodeEvent,
 };
 
 /// Much longer than anything here takes.
@@ -66,12 +66,22 @@ pub(super) fn config(hosts: Vec<HostPort>) -> LinkConfig {
     }
 }
 
-struct Events(Sender<LinkEvent>);
+struct Events {
+    link: Sender<LinkEvent>,
+    nodes: Sender<NodeNews>,
+}
+
+/// What a watch told, of which path, and the number of that event.
+type NodeNews = (NodeEvent, String, u64);
 
 impl LinkObserver for Events {
     fn on_link(&self, event: LinkEvent) {
         // The test may have ended.
-        let _ = self.0.send(event);
+        let _ = self.link.send(event);
+    }
+
+    fn on_event(&self, event: NodeEvent, path: &str, number: u64) {
+        let _ = self.nodes.send((event, path.to_owned(), number));
     }
 }
 
@@ -79,6 +89,7 @@ impl LinkObserver for Events {
 struct Bench {
     link: Link,
     events: Receiver<LinkEvent>,
+    nodes: Receiver<NodeNews>,
 }
 
 /// What tests vary of the settings.
@@ -133,9 +144,16 @@ impl Setup {
             tls: self.tls,
             ..config(Vec::new())
         };
-        let (sender, events) = unbounded();
-        let (link, gate) = Link::start(config, Arc::new(Events(sender))).expect("a port");
-        (Bench { link, events }, gate)
+        let (link, events) = unbounded();
+        let (node, nodes) = unbounded();
+        let observer = Events { link, nodes: node };
+        let (link, gate) = Link::start(config, Arc::new(observer)).expect("a port");
+        let bench = Bench {
+            link,
+            events,
+            nodes,
+        };
+        (bench, gate)
     }
 
     /// With the crate let in.

@@ -49,20 +49,24 @@ fn frames_that_come_together_go_out_together() {
     }
 }
 
+/// Each with its number, and none to the crate, whose calls leave no watches.
 #[test]
-fn watch_events_pass_between_replies() {
+fn watch_events_are_told_in_their_order() {
     let server = FakeServer::start();
-    let (_bench, mut caller, mut served) = Setup::default().connected(&server);
+    let (bench, mut caller, mut served) = Setup::default().connected(&server);
     caller.request(1, DELETE);
     let (xid, _) = served.request();
     let event = frame::watch_event(2, b"/a");
     let unknown = frame::watch_event(99, b"/a");
+    let other = frame::watch_event(4, b"/b");
     served
         .0
-        .send(&[event.clone(), unknown, frame::reply(xid, 0), event.clone()].concat());
-    assert_eq!(caller.0.receive().as_deref(), Some(&event[4..]));
+        .send(&[event, unknown, frame::reply(xid, 0), other].concat());
+    let told = || bench.nodes.recv_timeout(SOON).expect("an event");
+    assert_eq!(told(), (NodeEvent::Deleted, "/a".to_owned(), 1));
+    assert_eq!(told(), (NodeEvent::ChildrenChanged, "/b".to_owned(), 2));
     assert_eq!(caller.reply(), (1, 0));
-    assert_eq!(caller.0.receive().as_deref(), Some(&event[4..]));
+    caller.0.assert_silent();
 }
 
 #[test]

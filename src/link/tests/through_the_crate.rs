@@ -13,12 +13,10 @@ const LONG_DATA: &[u8] = b"/long";
 /// At this request the server hangs up.
 const NEVER: &[u8] = b"/never";
 
-fn connect(gate: Gate, events: Sender<WatchedEvent>) -> ZooKeeper {
+fn connect(gate: Gate) -> ZooKeeper {
     let address = gate.address().expect("bound").to_string();
     let timeout = gate.secret_timeout();
-    let handle = ZooKeeper::connect(&address, timeout, move |event| {
-        let _ = events.send(event);
-    });
+    let handle = ZooKeeper::connect(&address, timeout, |_: WatchedEvent| {});
     gate.admit(Instant::now() + SOON)
         .expect("it knows the secret");
     handle.expect("threads")
@@ -57,8 +55,7 @@ fn play(mut served: Served) {
 fn it_gets_all_its_answers_over_breaks_and_excesses() {
     let server = FakeServer::start();
     let (bench, gate) = Setup::default().start(&[server.address]);
-    let (sender, watched) = unbounded();
-    let handle = connect(gate, sender);
+    let handle = connect(gate);
     let get = |path: &str| handle.get_data(path, false).map(|(data, _)| data);
     for round in 0..3 {
         let (served, hello) = server.grant(7, LONG);
@@ -69,7 +66,7 @@ fn it_gets_all_its_answers_over_breaks_and_excesses() {
         std::thread::scope(|scope| {
             let server = scope.spawn(move || play(served));
             assert_eq!(get("/a"), Ok(b"data".to_vec()));
-            assert!(watched.recv_timeout(SOON).is_ok(), "an event");
+            assert!(bench.nodes.recv_timeout(SOON).is_ok(), "an event");
             assert_eq!(get("/long").map(|data| data.len()), Ok(3 << 20));
             assert_eq!(get("/too-long"), Err(ZkError::MarshallingError));
             let large = handle.set_data("/a", vec![0; 3 << 20], None);

@@ -5,10 +5,10 @@
 //! is a method here: expire a session, break a connection before or after a request was done,
 //! remove a node by hand.
 //!
-//! Each line has two threads, as answers and events come by two ways: one takes requests to the
-//! tree and brings the answers, one brings the events of watches. So an answer can overtake an
-//! event that was sent before it, and the other way round, and a caller can leave before its
-//! answer comes.
+//! Each line has two threads: one takes requests to the tree and brings the answers, one brings the
+//! events of watches. So an event can be handled before the answer that was sent before it is looked
+//! at, and even, unlike with the link, an answer come before an event that was sent before it; and a
+//! caller can leave before its answer comes.
 
 mod tree;
 
