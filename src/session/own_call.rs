@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use super::Session;
-use super::backend::{Answer, Company, NoReply, Reply, Request, Slot};
+use super::backend::{Answer, Change, Changed, Company, Created, NoReply, Reply, Request, Slot};
 use super::call_error::{CallError, Step};
 use super::orphan::{Orphan, Proof};
 use super::phase::{Connection, NoContact};
@@ -107,25 +107,60 @@ impl OwnCall {
             let number = self.connection.number;
             session.watch_left(path, kind, number, answer.events_before);
         }
-        let Request::Create { path, data, mode } = request else {
-            return;
-        };
-        let orphan = match (mode, answer.result) {
-            (NodeMode::Ephemeral, Ok(_) | Err(NoReply::Lost | NoReply::Poison { .. })) => {
-                Orphan::Plain {
-                    path: path.clone(),
-                    proof: Proof::Data(Arc::clone(data)),
-                }
-            }
-            (NodeMode::EphemeralSequential, Ok(Reply::Created(created))) => {
-                Orphan::Node { path: created.path }
-            }
-            (NodeMode::EphemeralSequential, Err(NoReply::Lost | NoReply::Poison { .. })) => {
-                Orphan::created(path)
-            }
-            _ => return,
-        };
-        session.reap(orphan, epoch);
+        for orphan in left_by(request, answer.result) {
+            session.reap(orphan, epoch);
+        }
+    }
+}
+
+/// The nodes of a session that a request has made, or may have.
+fn left_by(request: &Request, result: Result<Reply, NoReply>) -> Vec<Orphan> {
+    let result = match result {
+        Err(NoReply::Refused(_)) | Ok(Reply::Aborted { .. }) => return Vec::new(),
+        Err(NoReply::Lost | NoReply::Poison { .. }) => None,
+        Ok(reply) => Some(reply),
+    };
+    match request {
+        Request::Create { path, data, mode } => {
+            let made = match result {
+                Some(Reply::Created(created)) => Some(created),
+                _ => None,
+            };
+            left_by_create(path, data, *mode, made)
+                .into_iter()
+                .collect()
+        }
+        Request::Multi(changes) => {
+            let made = match result {
+                Some(Reply::Multi(changed)) => changed.into_iter().map(Changed::created).collect(),
+                _ => vec![None; changes.len()],
+            };
+            let each = changes.iter().zip(made);
+            each.filter_map(|(change, made)| match change {
+                Change::Create { path, data, mode } => left_by_create(path, data, *mode, made),
+                _ => None,
+            })
+            .collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// `made`: if it is known to have been made.
+fn left_by_create(
+    path: &str,
+    data: &Arc<[u8]>,
+    mode: NodeMode,
+    made: Option<Created>,
+) -> Option<Orphan> {
+    match (mode, made) {
+        (NodeMode::Persistent, _) => None,
+        (NodeMode::Ephemeral, _) => Some(Orphan::Plain {
+            path: path.to_owned(),
+            proof: Proof::Data(Arc::clone(data)),
+        }),
+        (NodeMode::EphemeralSequential, Some(Created { path, .. })) => Some(Orphan::Node { path }),
+        (NodeMode::EphemeralSequential, None) => Some(Orphan::created(path)),
     }
 }
 
