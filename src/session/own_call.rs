@@ -189,3 +189,59 @@ impl Slot for OwnCall {
         }
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::session::backend::Refusal;
+
+    fn create(path: &str, mode: NodeMode) -> Change {
+        Change::Create {
+            path: path.to_owned(),
+            data: Arc::from([]),
+            mode,
+        }
+    }
+
+    fn made(path: &str) -> Changed {
+        Changed::Created(Created {
+            path: path.to_owned(),
+            czxid: None,
+        })
+    }
+
+    /// A folder stays, and so does what was there before.
+    #[test]
+    fn of_several_changes_the_nodes_of_the_session_are_left_behind() {
+        let delete = Change::Delete {
+            path: "/a/gone".to_owned(),
+            version: None,
+        };
+        let request = Request::Multi(vec![
+            create("/a/_c_1-", NodeMode::EphemeralSequential),
+            delete,
+            create("/folder", NodeMode::Persistent),
+            create("/b/_c_2-", NodeMode::EphemeralSequential),
+        ]);
+        let done = Reply::Multi(vec![
+            made("/a/_c_1-0000000003"),
+            Changed::Done,
+            made("/folder"),
+            made("/b/_c_2-0000000000"),
+        ]);
+        let known = ["/a/_c_1-0000000003", "/b/_c_2-0000000000"];
+        let known = known.map(|path| Orphan::Node {
+            path: path.to_owned(),
+        });
+        assert_eq!(left_by(&request, Ok(done)), known);
+        let sought = ["/a/_c_1-", "/b/_c_2-"].map(Orphan::created);
+        assert_eq!(left_by(&request, Err(NoReply::Lost)), sought);
+        let refused = Reply::Aborted {
+            index: 1,
+            refusal: Refusal::NoNode,
+        };
+        assert_eq!(left_by(&request, Ok(refused)), []);
+        let refused = NoReply::Refused(Refusal::NoAuth);
+        assert_eq!(left_by(&request, Err(refused)), []);
+    }
+}
