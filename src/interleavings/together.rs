@@ -32,7 +32,9 @@ struct Process {
     session: Arc<Session>,
     line: Arc<Line>,
     parts: [Part; 3],
-    /// At the last of the folders.
+    /// Objects of their own for some who take them one by one: at the second of the folders, and at
+    /// the last, to write.
+    second: Part,
     writers: Part,
 }
 
@@ -90,11 +92,12 @@ impl Process {
             alone(b, exclusive),
             Part::Shared(shared),
         ];
-        let writers = alone(c, Class::Write);
+        let (second, writers) = (alone(b, exclusive), alone(c, Class::Write));
         Arc::new(Self {
             session,
             line,
             parts,
+            second,
             writers,
         })
     }
@@ -157,6 +160,9 @@ impl Process {
             // One by one.
             2 => {
                 if thread_rng().gen_bool(0.5) {
+                    parts[1] = &self.second;
+                }
+                if thread_rng().gen_bool(0.5) {
                     parts[2] = &self.writers;
                 }
                 from = thread_rng().gen_range(0..parts.len());
@@ -210,7 +216,11 @@ fn crowd(policy: Policy, chaos: Chaos) -> impl Fn() + Send + Sync + Clone {
             thread.join().expect("no panic");
         }
         for process in &processes {
-            for part in process.parts.iter().chain([&process.writers]) {
+            for part in process
+                .parts
+                .iter()
+                .chain([&process.second, &process.writers])
+            {
                 if let Part::Alone(queue) = part {
                     let _ = queue.end_idle();
                 }
