@@ -426,11 +426,11 @@ impl<'a> Contact<'a> {
     }
 
     /// Sends requests together, and waits for all answers.
-    pub(super) fn send(&self, requests: Vec<Request>) -> Step<Vec<Answer>> {
+    fn send(&self, requests: Vec<Request>) -> Step<Vec<Answer>> {
         self.send_in(Company::Alone, requests)
     }
 
-    fn send_in(&self, company: Company, requests: Vec<Request>) -> Step<Vec<Answer>> {
+    pub(super) fn send_in(&self, company: Company, requests: Vec<Request>) -> Step<Vec<Answer>> {
         let fresh;
         let signal = match self.voice {
             Voice::Waiter(waiter) => {

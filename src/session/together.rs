@@ -36,7 +36,9 @@ impl Contact<'_> {
     ) -> Step<ChangedAndListed> {
         let lists = listings.iter().map(Listing::request);
         let requests = [Request::Multi(changes)].into_iter().chain(lists);
-        let mut answers = self.send(requests.collect())?.into_iter();
+        let mut answers = self
+            .send_in(company_of(listings), requests.collect())?
+            .into_iter();
         let changed = answers.next().expect("one for each request");
         let changed = self.judge(changed).map(Changes::told);
         let lists = self.lists(listings, answers);
@@ -45,7 +47,8 @@ impl Contact<'_> {
 
     /// Lists folders in one write. One list for each.
     pub(crate) fn list_all(&self, listings: &[Listing<'_>]) -> Step<Vec<Step<Children>>> {
-        let answers = self.send(listings.iter().map(Listing::request).collect())?;
+        let lists = listings.iter().map(Listing::request).collect();
+        let answers = self.send_in(company_of(listings), lists)?;
         Ok(self.lists(listings, answers.into_iter()))
     }
 
@@ -95,6 +98,16 @@ impl Contact<'_> {
                 reap_each();
             }
         }));
+    }
+}
+
+/// Lists that leave no watch go in one packet. It comes after the changes, which are a packet of
+/// their own in any company.
+fn company_of(listings: &[Listing<'_>]) -> Company {
+    if listings.iter().all(|listing| listing.watch.is_none()) {
+        Company::Shared
+    } else {
+        Company::Alone
     }
 }
 
