@@ -27,6 +27,7 @@ pub(crate) mod rendezvous;
 pub(crate) mod single_node;
 mod tail;
 mod take_over;
+mod together;
 
 pub(crate) use self::folder::make_node;
 pub(crate) use self::leave::Departure;
@@ -38,6 +39,7 @@ pub(crate) use self::queue::GlobalQueue;
 pub use self::queue::WaitStrategy;
 pub(crate) use self::rendezvous::{Member, Rendezvous};
 pub(crate) use self::single_node::SingleNode;
+pub(crate) use self::together::{Entered, Entrant, Tried, enter_together, try_entering};
 use crate::error::Result;
 use crate::session::{Contact, Session, Step, Waiter};
 use crate::tenure::Tenure;
@@ -68,4 +70,8 @@ pub(crate) trait Contest: Send + Sync {
     fn revoke(&self, path: &str) -> Result<bool>;
     /// Deletes a contender's node. Returns whether it was still there.
     fn break_lock(&self, path: &str) -> Result<bool>;
+    /// If it is a queue, which can be entered together with others.
+    fn as_queue(&self) -> Option<&GlobalQueue> {
+        None
+    }
 }

@@ -154,6 +154,18 @@ impl Place {
         self.standing = Standing::Nowhere;
     }
 
+    /// Gives the nodes of a place that was entered to whoever takes them back. A place that is
+    /// unsure stays as it is.
+    pub(super) fn hand_over(&mut self) -> Vec<String> {
+        match std::mem::take(&mut self.standing) {
+            Standing::Queued { nodes, .. } => nodes.into_iter().map(|node| node.path).collect(),
+            other => {
+                self.standing = other;
+                Vec::new()
+            }
+        }
+    }
+
     /// Goes on in the session of `contact`. Nothing survives an epoch: the server removes our nodes
     /// with the session.
     pub(super) fn come_to(&mut self, contact: &Contact<'_>) {
@@ -316,7 +328,7 @@ impl Place {
     }
 
     /// Takes note of what creates have come to. An error is that of the first that went wrong.
-    fn note_created(
+    pub(super) fn note_created(
         &mut self,
         contact: &Contact<'_>,
         names: Vec<String>,

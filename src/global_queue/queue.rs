@@ -125,7 +125,7 @@ impl GlobalQueue {
         verdict_by(self.rule, self.folder.grammar(), own, children, &ties)
     }
 
-    fn attempt<'a>(&'a self, place: &'a mut Place, claim: &'a Claim<'a>) -> Attempt<'a> {
+    pub(super) fn attempt<'a>(&'a self, place: &'a mut Place, claim: &'a Claim<'a>) -> Attempt<'a> {
         Attempt {
             queue: self,
             place,
@@ -136,7 +136,7 @@ impl GlobalQueue {
     }
 
     /// What a newcomer would have to wait for.
-    fn obstacle(&self, children: &Children) -> Obstacle {
+    pub(super) fn obstacle(&self, children: &Children) -> Obstacle {
         let grammar = self.folder.grammar();
         let contenders = children.iter().filter_map(|name| grammar.parse(name));
         let mut blocking = contenders.filter(|other| self.rule.is_blocked_by(other.class));
@@ -167,7 +167,7 @@ impl GlobalQueue {
 const FOR_AN_IDLE_LOCK: Duration = Duration::from_millis(200);
 
 /// What a try finds in its way.
-enum Obstacle {
+pub(super) enum Obstacle {
     Nothing,
     /// One contender, which may be kept with nobody inside.
     PerhapsNobodyInside,
@@ -250,6 +250,10 @@ impl Contest for GlobalQueue {
 
     fn break_lock(&self, path: &str) -> Result<bool> {
         participants::break_lock(&self.folder, path)
+    }
+
+    fn as_queue(&self) -> Option<&GlobalQueue> {
+        Some(self)
     }
 }
 
@@ -374,7 +378,7 @@ impl Attempt<'_> {
     }
 
     /// The list has shown us at the head.
-    fn win(&mut self, contact: &Contact<'_>, others_behind: bool) -> Option<Won> {
+    pub(super) fn win(&mut self, contact: &Contact<'_>, others_behind: bool) -> Option<Won> {
         let tenure = Tenure::begin(contact, NewTenure::of(self.place.nodes()))?;
         self.place.give_up();
         say!(tenure.session(), Debug, "{}: acquired", tenure.node());

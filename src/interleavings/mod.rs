@@ -18,6 +18,7 @@ mod readers;
 mod single_node;
 mod take_over;
 mod tenures;
+mod together;
 mod watches;
 
 use std::sync::Arc;

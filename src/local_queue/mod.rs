@@ -23,6 +23,7 @@
 //! see it, and from then on by that thread alone. Other threads read `owner` only to see that they
 //! are not the owner.
 
+mod candidate;
 #[cfg(not(shuttle))]
 mod glance;
 mod idle;
@@ -39,6 +40,7 @@ use std::cell::Cell;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+pub(crate) use self::candidate::{Candidate, Candidates, take_together, try_together};
 use self::lead::{Entry, Lead, Leads, wait_for_turn};
 pub(crate) use self::shared::SharedQueue;
 pub(crate) use self::tenure_use::Policy;
@@ -201,7 +203,7 @@ impl LocalQueue {
         let _waits = self.session.observation().waits();
         let result = match self.come_to_turn(me, bound, began) {
             Ok(Entry::Held) => Ok(()),
-            Ok(Entry::Lead(lead)) => self.contend(lead, me, bound, data(), began),
+            Ok(Entry::Lead(lead)) => self.contend(lead, me, bound, data(), began).map(drop),
             Err(error) => Err(error),
         };
         result.inspect_err(|error| self.tell_failed(error, began))
@@ -254,7 +256,8 @@ impl LocalQueue {
         Lead::new(self, self.contest.begin())
     }
 
-    /// Queues in the global queue for all threads of this process.
+    /// Queues in the global queue for all threads of this process. Returns whether others were seen
+    /// ahead there.
     fn contend(
         &self,
         mut lead: Lead<'_, Self>,
@@ -262,7 +265,7 @@ impl LocalQueue {
         bound: &Bound,
         data: Arc<[u8]>,
         began: Instant,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let waiter = Waiter::new(&self.session, bound);
         let told = Cell::new(false);
         let behind = || {
@@ -278,7 +281,7 @@ impl LocalQueue {
         };
         let won = self.contest.acquire(lead.place(), &waiter, &claim)?;
         self.hold(lead, me, won, began);
-        Ok(())
+        Ok(told.get())
     }
 
     /// Whether news of others will be wanted at the release.

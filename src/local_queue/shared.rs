@@ -16,6 +16,8 @@
 //!
 //! A hold belongs to its thread: only that thread changes its depth, or ends it.
 
+mod candidate;
+
 use crate::session::observe::say;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
@@ -215,7 +217,8 @@ impl SharedQueue {
     ) -> Result<()> {
         if !std::mem::replace(&mut state.leading, true) {
             drop(state);
-            return self.proceed(self.lead(), me, bound, data(), began);
+            let proceeded = self.proceed(self.lead(), me, bound, data(), began);
+            return proceeded.map(drop);
         }
         let parked = ParkedThread::new(me, bound);
         // A node that is not there yet is created behind any writer that is there now.
@@ -234,7 +237,7 @@ impl SharedQueue {
                 self.tell_joined(&mut self.state.lock(), me, Some(began));
                 Ok(())
             }
-            Entry::Lead(lead) => self.proceed(lead, me, bound, data(), began),
+            Entry::Lead(lead) => self.proceed(lead, me, bound, data(), began).map(drop),
         }
     }
 
@@ -374,6 +377,7 @@ impl SharedQueue {
     }
 
     /// Joins the open group if a look allows it, or queues in the global queue for all.
+    /// Returns whether others were seen ahead there.
     fn proceed(
         &self,
         mut lead: Lead<'_, Self>,
@@ -381,11 +385,11 @@ impl SharedQueue {
         bound: &Bound,
         data: Arc<[u8]>,
         began: Instant,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let waiter = Waiter::new(self.session(), bound);
         if lead.place().is_nowhere() && self.join_after_a_look(me, &waiter) {
             self.tell_joined(&mut self.state.lock(), me, Some(began));
-            return Ok(());
+            return Ok(false);
         }
         let entered = |name: &str| self.state.lock().led = Some(name.to_owned());
         let told = Cell::new(false);
@@ -406,7 +410,7 @@ impl SharedQueue {
         // Those who lead win for others, too. Not those who keep a writer's place: they still
         // write.
         self.state.lock().admit();
-        Ok(())
+        Ok(told.get())
     }
 
     /// Finds out whether a writer waits for the open group; if not, this thread and all who sleep

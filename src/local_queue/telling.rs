@@ -34,21 +34,22 @@ impl LocalQueue {
     }
 
     pub(super) fn tell_failed(&self, error: &Error, began: Instant) {
-        if let Some(observation) = self.observation() {
-            let waited = sync::now().saturating_duration_since(began);
-            observation.failed(&self.policy.label, waited, error);
-        }
+        self.tell_missed(began, Miss::of(error));
     }
 
     /// Tells of a try that does not hold.
     pub(super) fn tell_outcome(&self, result: &Result<bool>, began: Instant) {
-        match (result, self.observation()) {
-            (Ok(false), Some(observation)) => {
-                let waited = sync::now().saturating_duration_since(began);
-                observation.missed(&self.policy.label, waited, Miss::Busy);
-            }
-            (Err(error), _) => self.tell_failed(error, began),
-            _ => {}
+        match result {
+            Ok(true) => {}
+            Ok(false) => self.tell_missed(began, Miss::Busy),
+            Err(error) => self.tell_failed(error, began),
+        }
+    }
+
+    pub(super) fn tell_missed(&self, began: Instant, why: Miss) {
+        if let Some(observation) = self.observation() {
+            let waited = sync::now().saturating_duration_since(began);
+            observation.missed(&self.policy.label, waited, why);
         }
     }
 
@@ -73,19 +74,19 @@ impl SharedQueue {
     pub(super) fn tell_outcome(&self, result: &Result<bool>, began: Instant) {
         match result {
             Ok(true) => {}
-            Ok(false) => {
-                let waited = sync::now().saturating_duration_since(began);
-                let observation = self.session().observation();
-                observation.missed(&self.label, waited, Miss::Busy);
-            }
+            Ok(false) => self.tell_missed(began, Miss::Busy),
             Err(error) => self.tell_failed(error, began),
         }
     }
 
     pub(super) fn tell_failed(&self, error: &Error, began: Instant) {
+        self.tell_missed(began, Miss::of(error));
+    }
+
+    pub(super) fn tell_missed(&self, began: Instant, why: Miss) {
         let waited = sync::now().saturating_duration_since(began);
         let observation = self.session().observation();
-        observation.failed(&self.label, waited, error);
+        observation.missed(&self.label, waited, why);
     }
 
     pub(super) fn tell_released(&self, since: Option<Instant>, confirmed: bool) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::global_queue::Departure;
+use crate::local_queue::Candidate;
 use crate::recipe::hold::Holding;
 use crate::recipe::mutex::{Mutex, MutexGuard};
 use crate::recipe::rw_lock::{RwLock, RwReadGuard, RwWriteGuard};
@@ -23,6 +24,11 @@ pub(super) trait Part: fmt::Debug + Send + Sync {
     fn order(&self) -> LockOrder;
     fn take(&self, bound: &Bound) -> Result<Box<dyn Guard>>;
     fn try_take(&self) -> Result<Option<Box<dyn Guard>>>;
+    /// This thread as a candidate, to ask for several locks at once. `None`: the lock is to be
+    /// asked for by itself.
+    fn stand(&self) -> Option<Box<dyn Candidate + '_>>;
+    /// The guard of a candidate that has won.
+    fn guard(&self) -> Box<dyn Guard>;
 }
 
 impl fmt::Debug for Lockable {
@@ -133,8 +139,30 @@ impl Semaphore {
     }
 }
 
+fn read_candidate(side: &ReadSide) -> Option<Box<dyn Candidate + '_>> {
+    side.0.stand_to_read()
+}
+
+fn write_candidate(side: &WriteSide) -> Option<Box<dyn Candidate + '_>> {
+    side.0.stand_to_write()
+}
+
 macro_rules! lockables {
-    ($($lock:ty, $this:ident => $inner:expr, $acquire:expr, $try:expr;)*) => {$(
+    (@stand $lock:ident) => {{
+        let _ = $lock;
+        None
+    }};
+    (@stand $lock:ident $stand:expr) => {
+        $stand($lock)
+    };
+    (@won $lock:ident) => {{
+        let _ = $lock;
+        unreachable!("never a candidate")
+    }};
+    (@won $lock:ident $won:expr) => {
+        Box::new($won($lock))
+    };
+    ($($lock:ty, $this:ident => $inner:expr, $acquire:expr, $try:expr $(, $stand:expr, $won:expr)?;)*) => {$(
         impl From<$lock> for Lockable {
             fn from(lock: $lock) -> Self {
                 Self(Box::new(lock))
@@ -164,18 +192,26 @@ macro_rules! lockables {
                 let guard = $try(self)?;
                 Ok(guard.map(|guard| Box::new(guard) as Box<dyn Guard>))
             }
+            fn stand(&self) -> Option<Box<dyn Candidate + '_>> {
+                lockables!(@stand self $($stand)?)
+            }
+            fn guard(&self) -> Box<dyn Guard> {
+                lockables!(@won self $($won)?)
+            }
         }
     )*};
 }
 
 lockables! {
-    Mutex, this => this, Self::lock_with, Self::try_lock;
+    Mutex, this => this, Self::lock_with, Self::try_lock, Self::stand, Self::won;
     SemaphoreMutex, this => this, Self::lock_with, Self::try_lock;
     SimpleMutex, this => this, Self::lock_with, Self::try_lock;
     ReadSide, this => this.0,
-        |side: &Self, options| side.0.read_with(options), |side: &Self| side.0.try_read();
+        |side: &Self, options| side.0.read_with(options), |side: &Self| side.0.try_read(),
+        read_candidate, |side: &Self| side.0.reads();
     WriteSide, this => this.0,
-        |side: &Self, options| side.0.write_with(options), |side: &Self| side.0.try_write();
+        |side: &Self, options| side.0.write_with(options), |side: &Self| side.0.try_write(),
+        write_candidate, |side: &Self| side.0.writes();
     Permits, this => this.semaphore,
         |some: &Self, options| some.semaphore.acquire_many_with(some.count, options),
         |some: &Self| some.semaphore.try_acquire_many(some.count);

@@ -19,6 +19,7 @@ mod semaphore_mutex;
 mod shared_count;
 mod shown;
 mod simple_mutex;
+mod together;
 mod transaction;
 mod view;
 

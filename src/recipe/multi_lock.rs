@@ -11,6 +11,7 @@ use crate::global_queue::Departure;
 use crate::recipe::guard::log_release;
 use crate::recipe::hold::{OwnHold, least_sure};
 use crate::recipe::lockable::{Guard, LockOrder, Lockable};
+use crate::recipe::together::Parts;
 use crate::recipe::transaction::Transaction;
 use crate::recipe::view::HoldView;
 use crate::session::observe::observer::{Label, Miss, Way};
@@ -23,9 +24,14 @@ use crate::znode::fencing::FencingToken;
 /// Several locks, taken as one: all or none.
 ///
 /// # Semantics
-/// - **In a canonical order**: the locks are taken one after the other, in the order of their paths
-///   (with chroot), whatever order they were given in. So two `MultiLock`s over the same locks, in
-///   whatever process, never wait for each other in a circle. They are given back in reverse.
+/// - **In a canonical order**: the order of their paths (with chroot), whatever order they were
+///   given in. So two `MultiLock`s over the same locks, in whatever process, never wait for each
+///   other in a circle, nor for those who take the locks one by one in that order. They are given
+///   back in reverse.
+/// - **At once, if they are free**: mutexes and sides of read-write locks of one client are asked
+///   for in one transaction. If somebody is ahead at one of them, this waits there with its node,
+///   holds those before it, and has taken back its nodes at those after it. Each other part is
+///   taken by itself, in its turn.
 /// - **One deadline** for the whole. When it is over, or anything fails, what was taken is given
 ///   back.
 /// - **If one is lost** during the wait for the others, all are given back and the whole begins
@@ -51,8 +57,7 @@ use crate::znode::fencing::FencingToken;
 /// ```
 #[derive(Clone)]
 pub struct MultiLock {
-    /// In canonical order.
-    locks: Arc<[(LockOrder, Lockable)]>,
+    parts: Arc<Parts>,
     label: Label,
 }
 
@@ -65,7 +70,7 @@ impl MultiLock {
         }
     }
 
-    /// Waits until this thread holds all the locks, one after the other in their order.
+    /// Waits until this thread holds all the locks: for one after the other, in their order.
     ///
     /// # Errors
     /// Those of the parts' `lock`. Nothing is held then.
@@ -73,8 +78,12 @@ impl MultiLock {
         self.lock_within(&Bound::none())
     }
 
-    /// Takes all the locks if all are free; otherwise gives back what it took and returns `None`.
-    /// Waits for ZooKeeper's answers and for nothing else.
+    /// Takes all the locks if all are free; otherwise returns `None`. Waits for ZooKeeper's answers
+    /// and for nothing else.
+    ///
+    /// If all can be asked for at once, it looks at all of them first, and writes nothing to
+    /// ZooKeeper when somebody is there. Otherwise it tries one after the other, and gives back what
+    /// it took.
     ///
     /// # Errors
     /// Those of the parts' `try_lock`.
@@ -95,7 +104,10 @@ impl MultiLock {
 
     fn try_to_take_all(&self) -> Result<Option<Held>> {
         let mut held = Held::default();
-        for (_, lock) in &*self.locks {
+        if let Some(all) = self.parts.try_all(&mut held.0)? {
+            return Ok(all.then_some(held));
+        }
+        for (_, lock) in self.parts.iter() {
             match lock.0.try_take()? {
                 Some(guard) => held.0.push(guard),
                 None => return Ok(None),
@@ -169,14 +181,9 @@ impl MultiLock {
         let mut lost_before: Option<Arc<Tenure>> = None;
         loop {
             let mut held = Held::default();
-            for (_, lock) in &*self.locks {
-                match lock.0.take(bound) {
-                    Ok(guard) => held.0.push(guard),
-                    Err(error) => {
-                        held.give_up(bound);
-                        return Err(error);
-                    }
-                }
+            if let Err(error) = self.parts.take_all(bound, &mut held.0) {
+                held.give_up(bound);
+                return Err(error);
             }
             let mut tenures = held.0.iter().map(|guard| guard.tenure());
             let Some(lost) = tenures.find(|tenure| tenure.state() == LockState::Lost) else {
@@ -199,8 +206,7 @@ impl MultiLock {
 
     /// Whose observers hear of the whole.
     fn session(&self) -> &Arc<Session> {
-        let (_, first) = &self.locks[0];
-        first.0.session()
+        self.parts.session()
     }
 
     /// The time, if anybody wants to hear of this call.
@@ -237,13 +243,13 @@ impl MultiLock {
 
     /// The paths of the locks, without their chroots, in the order in which they are taken.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
-        self.locks.iter().map(|(order, _)| order.path.as_str())
+        self.parts.iter().map(|(order, _)| order.path.as_str())
     }
 }
 
 impl fmt::Debug for MultiLock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let locks: Vec<_> = self.locks.iter().map(|(_, lock)| lock).collect();
+        let locks: Vec<_> = self.parts.iter().map(|(_, lock)| lock).collect();
         f.debug_struct("MultiLock")
             .field("label", &self.label)
             .field("locks", &locks)
@@ -292,7 +298,7 @@ impl MultiLockBuilder {
             return Err(Error::invalid(format!("{path} is twice in one multi-lock")));
         }
         Ok(MultiLock {
-            locks: self.locks.into(),
+            parts: Arc::new(Parts::new(self.locks)),
             label: self.label,
         })
     }
@@ -417,7 +423,8 @@ impl MultiLockGuard {
 
     /// The fencing tokens, in the order of [`MultiLock::paths`]. `None` for a part whose holders do
     /// not exclude each other, the reading side of a lock or permits: such a token would have a
-    /// store refuse others who hold as well.
+    /// store refuse others who hold as well. ZooKeeper is asked once for each that did not come with
+    /// the answer to the acquire, as when several locks were taken at once.
     ///
     /// # Errors
     /// As [`MutexGuard::fencing_token`](crate::MutexGuard::fencing_token).

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::{GlobalQueue, WaitStrategy};
-use crate::local_queue::{LocalQueue, Policy};
+use crate::local_queue::{Candidate, LocalQueue, Policy};
 use crate::recipe::guard::{
     fencing_token_method, guard_traits, holding_methods, revocation_method, transaction_method,
     unlock_methods,
@@ -359,6 +359,15 @@ impl Mutex {
 
     pub(crate) fn session(&self) -> &Arc<Session> {
         self.queue.session()
+    }
+
+    pub(super) fn stand(&self) -> Option<Box<dyn Candidate + '_>> {
+        self.queue.stand(|| self.data.now())
+    }
+
+    /// The guard of a candidate that has won.
+    pub(super) fn won(&self) -> MutexGuard {
+        MutexGuard(Hold::new(&self.queue))
     }
 }
 

@@ -1,5 +1,7 @@
 //! [`RwLock`]: many readers or one writer, and their guards.
 
+mod candidate;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

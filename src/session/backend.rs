@@ -242,6 +242,16 @@ pub(crate) enum Changed {
     Set(NodeStat),
 }
 
+impl Changed {
+    /// The node that it made, if it made one.
+    pub(crate) fn created(self) -> Option<Created> {
+        match self {
+            Self::Created(created) => Some(created),
+            Self::Done | Self::Set(_) => None,
+        }
+    }
+}
+
 impl Request {
     pub(crate) fn stat(path: impl Into<String>) -> Self {
         Self::Stat {

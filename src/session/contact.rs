@@ -47,6 +47,17 @@ pub(crate) enum Changes {
     },
 }
 
+impl Changes {
+    /// The answer to a multi.
+    pub(super) fn told(reply: Reply) -> Self {
+        match reply {
+            Reply::Multi(changed) => Self::Made(changed),
+            Reply::Aborted { index, refusal } => Self::Refused { index, refusal },
+            _ => unreachable!("a multi is answered with the results of its steps, or with one's"),
+        }
+    }
+}
+
 /// How calls are made.
 enum Voice<'a> {
     /// As requests of our own, within the bound of a waiter.
@@ -203,11 +214,7 @@ impl<'a> Contact<'a> {
             let why = self.poison(bytes, breaks);
             return Err(CallError::Left(Error::connection_loss(why)));
         }
-        match self.judge(answer)? {
-            Reply::Multi(changed) => Ok(Changes::Made(changed)),
-            Reply::Aborted { index, refusal } => Ok(Changes::Refused { index, refusal }),
-            _ => unreachable!("a multi is answered with the results of its steps, or with one's"),
-        }
+        self.judge(answer).map(Changes::told)
     }
 
     pub(crate) fn children(&self, path: &str) -> Step<Children> {
@@ -371,7 +378,7 @@ impl<'a> Contact<'a> {
         self.judge_and_arm(answer, watch)
     }
 
-    fn judge_and_arm(&self, answer: Answer, watch: Option<&Watch>) -> Step<Reply> {
+    pub(super) fn judge_and_arm(&self, answer: Answer, watch: Option<&Watch>) -> Step<Reply> {
         let after = answer.events_before;
         let reply = self.judge(answer)?;
         if let Some(watch) = watch {
@@ -423,7 +430,7 @@ impl<'a> Contact<'a> {
         self.send_in(Company::Alone, requests)
     }
 
-    fn send_in(&self, company: Company, requests: Vec<Request>) -> Step<Vec<Answer>> {
+    pub(super) fn send_in(&self, company: Company, requests: Vec<Request>) -> Step<Vec<Answer>> {
         let fresh;
         let signal = match self.voice {
             Voice::Waiter(waiter) => {

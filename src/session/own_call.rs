@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 
 use super::Session;
-use super::backend::{Answer, Company, NoReply, Reply, Request, Slot};
+use super::backend::{Answer, Change, Changed, Company, Created, NoReply, Reply, Request, Slot};
 use super::call_error::{CallError, Step};
 use super::orphan::{Orphan, Proof};
 use super::phase::{Connection, NoContact};
@@ -107,25 +107,60 @@ impl OwnCall {
             let number = self.connection.number;
             session.watch_left(path, kind, number, answer.events_before);
         }
-        let Request::Create { path, data, mode } = request else {
-            return;
-        };
-        let orphan = match (mode, answer.result) {
-            (NodeMode::Ephemeral, Ok(_) | Err(NoReply::Lost | NoReply::Poison { .. })) => {
-                Orphan::Plain {
-                    path: path.clone(),
-                    proof: Proof::Data(Arc::clone(data)),
-                }
-            }
-            (NodeMode::EphemeralSequential, Ok(Reply::Created(created))) => {
-                Orphan::Node { path: created.path }
-            }
-            (NodeMode::EphemeralSequential, Err(NoReply::Lost | NoReply::Poison { .. })) => {
-                Orphan::created(path)
-            }
-            _ => return,
-        };
-        session.reap(orphan, epoch);
+        for orphan in left_by(request, answer.result) {
+            session.reap(orphan, epoch);
+        }
+    }
+}
+
+/// The nodes of a session that a request has made, or may have.
+fn left_by(request: &Request, result: Result<Reply, NoReply>) -> Vec<Orphan> {
+    let result = match result {
+        Err(NoReply::Refused(_)) | Ok(Reply::Aborted { .. }) => return Vec::new(),
+        Err(NoReply::Lost | NoReply::Poison { .. }) => None,
+        Ok(reply) => Some(reply),
+    };
+    match request {
+        Request::Create { path, data, mode } => {
+            let made = match result {
+                Some(Reply::Created(created)) => Some(created),
+                _ => None,
+            };
+            left_by_create(path, data, *mode, made)
+                .into_iter()
+                .collect()
+        }
+        Request::Multi(changes) => {
+            let made = match result {
+                Some(Reply::Multi(changed)) => changed.into_iter().map(Changed::created).collect(),
+                _ => vec![None; changes.len()],
+            };
+            let each = changes.iter().zip(made);
+            each.filter_map(|(change, made)| match change {
+                Change::Create { path, data, mode } => left_by_create(path, data, *mode, made),
+                _ => None,
+            })
+            .collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// `made`: if it is known to have been made.
+fn left_by_create(
+    path: &str,
+    data: &Arc<[u8]>,
+    mode: NodeMode,
+    made: Option<Created>,
+) -> Option<Orphan> {
+    match (mode, made) {
+        (NodeMode::Persistent, _) => None,
+        (NodeMode::Ephemeral, _) => Some(Orphan::Plain {
+            path: path.to_owned(),
+            proof: Proof::Data(Arc::clone(data)),
+        }),
+        (NodeMode::EphemeralSequential, Some(Created { path, .. })) => Some(Orphan::Node { path }),
+        (NodeMode::EphemeralSequential, None) => Some(Orphan::created(path)),
     }
 }
 
@@ -152,5 +187,61 @@ impl Slot for OwnCall {
         for (request, answer) in self.requests.iter().zip(answers) {
             self.clean_up(&session, request, answer);
         }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::session::backend::Refusal;
+
+    fn create(path: &str, mode: NodeMode) -> Change {
+        Change::Create {
+            path: path.to_owned(),
+            data: Arc::from([]),
+            mode,
+        }
+    }
+
+    fn made(path: &str) -> Changed {
+        Changed::Created(Created {
+            path: path.to_owned(),
+            czxid: None,
+        })
+    }
+
+    /// A folder stays, and so does what was there before.
+    #[test]
+    fn of_several_changes_the_nodes_of_the_session_are_left_behind() {
+        let delete = Change::Delete {
+            path: "/a/gone".to_owned(),
+            version: None,
+        };
+        let request = Request::Multi(vec![
+            create("/a/_c_1-", NodeMode::EphemeralSequential),
+            delete,
+            create("/folder", NodeMode::Persistent),
+            create("/b/_c_2-", NodeMode::EphemeralSequential),
+        ]);
+        let done = Reply::Multi(vec![
+            made("/a/_c_1-0000000003"),
+            Changed::Done,
+            made("/folder"),
+            made("/b/_c_2-0000000000"),
+        ]);
+        let known = ["/a/_c_1-0000000003", "/b/_c_2-0000000000"];
+        let known = known.map(|path| Orphan::Node {
+            path: path.to_owned(),
+        });
+        assert_eq!(left_by(&request, Ok(done)), known);
+        let sought = ["/a/_c_1-", "/b/_c_2-"].map(Orphan::created);
+        assert_eq!(left_by(&request, Err(NoReply::Lost)), sought);
+        let refused = Reply::Aborted {
+            index: 1,
+            refusal: Refusal::NoNode,
+        };
+        assert_eq!(left_by(&request, Ok(refused)), []);
+        let refused = NoReply::Refused(Refusal::NoAuth);
+        assert_eq!(left_by(&request, Err(refused)), []);
     }
 }

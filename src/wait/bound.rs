@@ -188,7 +188,7 @@ impl Bound {
     }
 
     /// The same bound for another acquire, whose positions are reported from the start.
-    fn renewed(&self) -> Self {
+    pub(crate) fn renewed(&self) -> Self {
         Self {
             reporter: self
                 .reporter

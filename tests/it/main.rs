@@ -52,3 +52,4 @@ mod testbed;
 mod three_languages;
 #[cfg(feature = "tls")]
 mod tls;
+mod together;

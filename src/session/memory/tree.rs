@@ -298,6 +298,7 @@ impl Tree {
                 Changed::Created(Created { path, czxid: None })
             }
             Change::Delete { path, version } => {
+                self.refuse_trespass(path, session_id);
                 self.delete(path, *version)?;
                 Changed::Done
             }
@@ -318,6 +319,6 @@ impl Tree {
 fn is_write(request: &Request) -> bool {
     matches!(
         request,
-        Request::Create { .. } | Request::Delete { .. } | Request::Set { .. }
+        Request::Create { .. } | Request::Delete { .. } | Request::Set { .. } | Request::Multi(_)
     )
 }

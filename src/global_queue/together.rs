@@ -1,0 +1,274 @@
+//! Several queues entered at once: our nodes are all created by one transaction, or none is, and
+//! the lists of all folders come back with it.
+//!
+//! # No circle
+//! Whoever takes several locks one by one, in the canonical order, waits for one while it holds
+//! those before it and has nothing in the queues of those after it. Such waiters never wait in a
+//! circle: somebody among them waits for the last lock of all that are waited for, whose holder
+//! waits for none.
+//!
+//! Here nodes stand in all queues at once, so a node of ours may keep others waiting at a later
+//! lock while somebody is ahead of us at an earlier one. But nobody *waits* then: the request is
+//! answered whatever others do, or its connection breaks. Before this thread waits for the first
+//! lock at which the lists do not show it first, it has
+//! - begun tenures at the locks before that one, so that it holds them as if it had taken them one
+//!   by one,
+//! - kept its node there: it is the one that it would have made now,
+//! - sent one transaction that takes back the nodes at all locks after it, and given up its
+//!   process's lead there. That transaction needs nobody's consent; refused or lost, its deletes
+//!   go on in the background until they are confirmed or the session has ended.
+//!
+//! So whenever it waits for a lock, it stands as if it had come there one by one. Others who met
+//! one of our nodes in its short life wait for its deletion, as for that of any other, and wake.
+//!
+//! # Held means proven
+//! Each list is the same proof as after a create by itself: it was made on the connection that the
+//! tenure begins on, and it shows our node with nobody ahead. The transaction answers with the
+//! nodes' names, but not with its own number, so a fencing token is asked for when it is wanted.
+
+use super::place::{Claim, Place, Won};
+use super::queue::{GlobalQueue, Obstacle};
+use crate::error::Error;
+use crate::session::backend::{Change, Changed};
+use crate::session::observe::say;
+use crate::session::{CallError, ChangedAndListed, Changes, Contact, Listing, Step, Wake, Watch};
+use crate::znode::children::Children;
+use crate::znode::path::split;
+use crate::znode::verdict::Verdict;
+use std::sync::Arc;
+
+/// One of several queues to enter: our place in it, which is nowhere yet, and what for.
+pub(crate) struct Entrant<'a> {
+    pub(crate) queue: &'a GlobalQueue,
+    pub(crate) place: &'a mut Place,
+    pub(crate) claim: Claim<'a>,
+}
+
+/// What entering several queues came to.
+#[derive(Default)]
+pub(crate) struct Entered {
+    /// For the first of them, as many as were won.
+    pub(crate) won: Vec<Won>,
+    /// The watch that was left on the folder of the next one, where our node stays. To be kept
+    /// until there is another, so that it is not taken off the server in between.
+    pub(crate) watch: Option<Watch>,
+}
+
+/// What a try of several queues came to.
+pub(crate) enum Tried {
+    Won(Vec<Won>),
+    /// There was somebody in this one.
+    Busy(usize),
+    /// To be tried one by one: folders are missing, or one is kept, perhaps with nobody inside.
+    Singly,
+}
+
+/// Enters all queues at once. Wins the first of them, up to one that is not free; there the place
+/// is kept, and waits to be gone on from; and from the others all is taken back.
+///
+/// An error is the caller's own bound, or that the requests break connections.
+pub(crate) fn enter_together(contact: &Contact<'_>, entrants: &mut [Entrant<'_>]) -> Step<Entered> {
+    let Entry { mut looks, .. } = enter(contact, entrants)?;
+    let won = win(contact, entrants, &mut looks);
+    // The place is kept at the first that was not won.
+    let kept = won.len();
+    let watch = looks.get_mut(kept).and_then(|look| look.watch.take());
+    if kept < entrants.len() {
+        let behind = looks.split_off(kept + 1);
+        take_back(contact, &mut entrants[kept + 1..], behind);
+    }
+    Ok(Entered { won, watch })
+}
+
+/// Takes all or none, without waiting, and writes nothing if somebody is seen in one of them.
+pub(crate) fn try_entering(contact: &Contact<'_>, entrants: &mut [Entrant<'_>]) -> Step<Tried> {
+    let folders: Vec<_> = entrants.iter().map(|one| one.listing(None)).collect();
+    let lists = contact.list_all(&folders)?;
+    let mut singly = false;
+    for (at, (entrant, children)) in entrants.iter().zip(lists).enumerate() {
+        match children.map(|children| entrant.queue.obstacle(&children)) {
+            Ok(Obstacle::Nothing) => {}
+            Ok(Obstacle::Somebody) => return Ok(Tried::Busy(at)),
+            Ok(Obstacle::PerhapsNobodyInside) | Err(CallError::Refused(_)) => singly = true,
+            Err(error) => return Err(error),
+        }
+    }
+    if singly {
+        return Ok(Tried::Singly);
+    }
+    let Entry { mut looks, made } = enter(contact, entrants)?;
+    match made {
+        Ok(()) => {}
+        Err(CallError::Refused(_)) => return Ok(Tried::Singly),
+        // What may stand is looked for by the sweep.
+        Err(error) => return Err(error),
+    }
+    if let Some(at) = looks.iter().position(|look| look.verdict.is_none()) {
+        take_back(contact, entrants, looks);
+        return Ok(Tried::Busy(at));
+    }
+    let won = win(contact, entrants, &mut looks);
+    let not_won = looks.split_off(won.len());
+    take_back(contact, &mut entrants[won.len()..], not_won);
+    Ok(Tried::Won(won))
+}
+
+/// What creating our nodes and listing their folders came to.
+struct Entry {
+    looks: Vec<Look>,
+    /// Whether our nodes were created; if not, none was.
+    made: Step<()>,
+}
+
+/// What the list of a folder has shown us there.
+struct Look {
+    /// If we are first: whether others are behind us.
+    verdict: Option<bool>,
+    watch: Option<Watch>,
+    /// Our node is in the list, so its deletion fires the watch.
+    is_listed: bool,
+}
+
+fn enter(contact: &Contact<'_>, entrants: &mut [Entrant<'_>]) -> Step<Entry> {
+    let fresh = |one: &Entrant<'_>| one.queue.folder.fresh_name(one.queue.class);
+    let names: Vec<_> = entrants.iter().map(fresh).collect();
+    let creates = entrants.iter().zip(&names);
+    let creates = creates.map(|(entrant, name)| entrant.create(name));
+    let watches: Vec<_> = entrants.iter().map(|one| one.watch(contact)).collect();
+    let listings = entrants.iter().zip(&watches);
+    let listings: Vec<_> = listings
+        .map(|(entrant, watch)| entrant.listing(watch.as_ref()))
+        .collect();
+    let ChangedAndListed { changed, lists } =
+        contact.change_all_and_list(creates.collect(), &listings)?;
+    let made = note_created(contact, entrants, names, changed);
+    if let Err(CallError::Left(error)) = made {
+        return Err(CallError::Left(error));
+    }
+    let each = entrants.iter().zip(lists).zip(watches);
+    let looks = each.map(|((entrant, children), watch)| entrant.look(contact, children, watch));
+    let looks = looks.collect();
+    Ok(Entry { looks, made })
+}
+
+/// Takes note of what became of our nodes, and says whether they were created.
+fn note_created(
+    contact: &Contact<'_>,
+    entrants: &mut [Entrant<'_>],
+    names: Vec<String>,
+    created: Step<Changes>,
+) -> Step<()> {
+    match created {
+        Ok(Changes::Made(made)) => {
+            let made = made.into_iter().map(Changed::created);
+            for ((entrant, name), made) in entrants.iter_mut().zip(names).zip(made) {
+                let made = made.expect("a create is answered with a node");
+                entrant
+                    .place
+                    .note_created(contact, vec![name], vec![Ok(made)])?;
+                let (_, own) = split(&entrant.place.nodes()[0].path);
+                (entrant.claim.entered)(own);
+            }
+        }
+        Ok(Changes::Refused { index, refusal }) => {
+            // Whoever asks for each by itself makes the folder that is missing, or says what is
+            // wrong.
+            let folder = &entrants[index].queue.folder;
+            let (session, path) = (folder.session(), folder.path());
+            say!(session, Debug, "{path}: {refusal}; not taken with others");
+            return Err(CallError::Refused(refusal));
+        }
+        Err(CallError::Unknown) => {
+            for (entrant, name) in entrants.iter_mut().zip(names) {
+                let unknown = Err(CallError::Unknown);
+                // It is looked for by whoever goes on from there, or by the sweep.
+                let _ = entrant
+                    .place
+                    .note_created(contact, vec![name], vec![unknown]);
+            }
+            return Err(CallError::Unknown);
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// Begins tenures, as far as that goes: on a connection that is gone none begins.
+fn win(contact: &Contact<'_>, entrants: &mut [Entrant<'_>], looks: &mut [Look]) -> Vec<Won> {
+    let each = entrants.iter_mut().zip(looks);
+    each.map_while(|(entrant, look)| {
+        let others_behind = look.verdict?;
+        let mut attempt = entrant.queue.attempt(entrant.place, &entrant.claim);
+        attempt.folder_watch = look.watch.take();
+        attempt.win(contact, others_behind)
+    })
+    .collect()
+}
+
+/// Leaves these queues, in one transaction. A place whose create was not answered is left to
+/// whoever it goes to.
+fn take_back(contact: &Contact<'_>, entrants: &mut [Entrant<'_>], looks: Vec<Look>) {
+    let places = entrants.iter_mut().map(|entrant| &mut *entrant.place);
+    let nodes: Vec<_> = places.flat_map(Place::hand_over).collect();
+    if !nodes.is_empty() {
+        contact.take_back(nodes);
+    }
+    for look in looks {
+        if let Some(watch) = look.watch.filter(|_| look.is_listed) {
+            watch.forget();
+        }
+    }
+}
+
+impl Entrant<'_> {
+    /// About how much of a request this makes.
+    pub(crate) fn bytes(&self) -> usize {
+        // A name, an access list, lengths.
+        const OVERHEAD: usize = 256;
+        self.queue.folder.path().as_str().len() + self.claim.data.len() + OVERHEAD
+    }
+
+    /// The error of a call that is not tried again.
+    pub(crate) fn failure(&self, error: CallError) -> Error {
+        self.queue.folder.failure(error)
+    }
+
+    fn create(&self, name: &str) -> Change {
+        let folder = &self.queue.folder;
+        Change::Create {
+            path: folder.child(name),
+            data: Arc::clone(&self.claim.data),
+            mode: folder.grammar().mode(self.queue.class),
+        }
+    }
+
+    fn watch(&self, contact: &Contact<'_>) -> Option<Watch> {
+        let wake = || Wake::Signal(Arc::clone(contact.signal()));
+        let wanted = self.claim.wants_news;
+        wanted.then(|| self.queue.folder.watch(contact, Some(wake())))
+    }
+
+    fn listing<'w>(&'w self, watch: Option<&'w Watch>) -> Listing<'w> {
+        Listing {
+            folder: self.queue.folder.path().as_str(),
+            watch,
+        }
+    }
+
+    fn look(&self, contact: &Contact<'_>, children: Step<Children>, watch: Option<Watch>) -> Look {
+        let mut look = Look {
+            verdict: None,
+            watch,
+            is_listed: false,
+        };
+        if let (Ok(children), true) = (children, self.place.is_entered(contact)) {
+            let (_, own) = split(&self.place.nodes()[0].path);
+            look.is_listed = children.iter().any(|child| child == own);
+            // Where a tie must be broken, whoever goes on from here does it.
+            if let Verdict::Held { others_behind } = self.queue.verdict(own, &children) {
+                look.verdict = Some(others_behind);
+            }
+        }
+        look
+    }
+}

@@ -1,0 +1,32 @@
+//! The sides of a read-write lock as parts of what is asked for at once.
+
+use super::{RwLock, RwReadGuard, RwWriteGuard};
+use crate::local_queue::Candidate;
+use crate::recipe::hold::Hold;
+
+impl RwLock {
+    /// This thread as a candidate to read, if nobody of this process comes first.
+    pub(in crate::recipe) fn stand_to_read(&self) -> Option<Box<dyn Candidate + '_>> {
+        // A writer's reader queues in the writer's place.
+        if self.writes_only() {
+            return None;
+        }
+        self.readers.stand(|| self.data.now())
+    }
+
+    /// This thread as a candidate to write, if nobody of this process comes first.
+    pub(in crate::recipe) fn stand_to_write(&self) -> Option<Box<dyn Candidate + '_>> {
+        self.refuse_upgrade().ok()?;
+        self.writers.stand(|| self.data.now())
+    }
+
+    /// The guard of a candidate that has won.
+    pub(in crate::recipe) fn reads(&self) -> RwReadGuard {
+        RwReadGuard(Hold::new(&self.readers))
+    }
+
+    /// As [`RwLock::reads`], to write.
+    pub(in crate::recipe) fn writes(&self) -> RwWriteGuard {
+        RwWriteGuard(Hold::new(&self.writers), self.clone())
+    }
+}
