@@ -70,7 +70,7 @@ pub(super) struct Outcome {
 }
 
 /// After so many breaks in a row that met a packet of one kind, servers get no more of it.
-const MOST_BREAKS: u32 = 3;
+const MOST_BREAKS: u32 = 2;
 
 impl Batch {
     /// All that has no answer yet: writes first, then what goes by itself, then lists.
