@@ -145,8 +145,11 @@ impl Place {
 
     /// Kills the process that works here (SIGKILL).
     pub(crate) fn kill(&mut self, history: &History) {
-        if let Some(worker) = self.worker.take() {
-            history.note("nemesis", format_args!("kill process={}", worker.name));
+        if let Some(mut worker) = self.worker.take() {
+            // Who has died by itself was not killed: the checker finds that it never came to an end.
+            if matches!(worker.child.try_wait(), Ok(None)) {
+                history.note("nemesis", format_args!("kill process={}", worker.name));
+            }
             drop(worker);
         }
     }

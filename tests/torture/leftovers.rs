@@ -36,11 +36,11 @@ fn kept_by(lock: &str) -> u64 {
     }
 }
 
-/// The paths of all nodes of sessions under the lock's folder.
+/// The paths of all nodes of sessions under the lock's folder, and under that of those beside it.
 pub(crate) fn ephemerals(ensemble: &Ensemble) -> io::Result<Vec<String>> {
     let mut session = RawSession::open(ensemble.server(ensemble.leader()).addr(), A_CALL)?;
     let mut found = Vec::new();
-    let mut folders = vec![PATH.to_owned()];
+    let mut folders = vec![PATH.to_owned(), format!("{PATH}-beside")];
     while let Some(folder) = folders.pop() {
         if !session.exists(&folder)? {
             continue;

@@ -121,11 +121,14 @@ impl Lock {
         random: &mut Random,
     ) -> Result<Lock> {
         let linger = Duration::from_millis(random.of(&[0, 0, 50, 500]));
+        let hands_over = random.percent(80);
         let handoffs = random.of(&[0, 0, 1, 5]);
+        // Threads that never hand over do not do so a number of times.
+        let handoffs = if hands_over { handoffs } else { 0 };
         Ok(match kind {
             Kind::Mutex => Lock::Mutex(
                 Mutex::builder(client, path)
-                    .local_hand_off(random.percent(80))
+                    .local_hand_off(hands_over)
                     .max_handoffs(handoffs)
                     .linger(linger)
                     .build()?,
@@ -140,7 +143,7 @@ impl Lock {
             }
             Kind::Rw => Lock::Rw(
                 RwLock::builder(client, path)
-                    .local_hand_off(random.percent(80))
+                    .local_hand_off(hands_over)
                     .max_handoffs(handoffs)
                     .build()?,
             ),

@@ -7,6 +7,7 @@
 // It is told what to do by the driver; a failed expectation ends it, and the checker sees that.
 #![allow(missing_docs, clippy::expect_used)]
 
+mod company;
 #[path = "../history.rs"]
 mod history;
 mod locks;
@@ -51,6 +52,7 @@ fn main() {
         rests: &rests,
         next_id: &next_id,
     };
+    let has_company = random.percent(50);
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let mut performer = Performer {
@@ -59,6 +61,9 @@ fn main() {
                 random: Random::new(random.next()),
             };
             scope.spawn(move || performer.run());
+        }
+        if has_company {
+            scope.spawn(|| company::keep(&client, path, name, session, &rests));
         }
         wait_for("rest");
         rests.store(true, Ordering::SeqCst);
