@@ -295,7 +295,10 @@ impl Place {
                 (claim.entered)(split(&self.nodes()[0].path).1);
                 Ok(true)
             }
-            Err(CallError::Refused(Refusal::NoNode)) => Ok(false),
+            Err(CallError::Refused(Refusal::NoNode)) => {
+                self.folder.seen(false);
+                Ok(false)
+            }
             Err(error) => Err(error),
         }
     }
