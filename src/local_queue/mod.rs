@@ -266,7 +266,7 @@ impl LocalQueue {
         data: Arc<[u8]>,
         began: Instant,
     ) -> Result<bool> {
-        let waiter = Waiter::new(&self.session, bound);
+        let waiter = Waiter::new(&self.session, bound).since(began);
         let told = Cell::new(false);
         let behind = || {
             if !told.replace(true) {

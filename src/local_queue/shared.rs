@@ -386,7 +386,7 @@ impl SharedQueue {
         data: Arc<[u8]>,
         began: Instant,
     ) -> Result<bool> {
-        let waiter = Waiter::new(self.session(), bound);
+        let waiter = Waiter::new(self.session(), bound).since(began);
         if lead.place().is_nowhere() && self.join_after_a_look(me, &waiter) {
             self.tell_joined(&mut self.state.lock(), me, Some(began));
             return Ok(false);

@@ -279,21 +279,27 @@ impl Session {
             .join("; ")
     }
 
-    /// When a caller without contact stops waiting for it; an error if there is none to come.
-    fn when_to_give_up(&self) -> Result<Option<Instant>> {
+    /// When a caller without contact, whose call began then, stops waiting for it; an error if there
+    /// is none to come.
+    ///
+    /// From the loss of contact alone, a call in a long outage would fail as soon as it is made, and
+    /// a caller who asks again after each failure would never sleep.
+    fn when_to_give_up(&self, began: Instant) -> Result<Option<Instant>> {
         let state = self.state.lock();
         if let Some(scheme) = &state.trouble.refused_auth {
             let target = &self.target;
             return Err(Error::auth_failed(format!("{target}, scheme {scheme}")));
         }
-        let since = state.phase.out_of_contact_since();
+        let since = state.phase.out_of_contact_since().max(began);
         let limit = self.retry.give_up_after;
         Ok(limit.and_then(|limit| since.checked_add(limit)))
     }
 
     fn gave_up(&self) -> Error {
         let (target, limit) = (&self.target, self.retry.give_up_after.unwrap_or_default());
-        Error::connection_loss(format!("{target}, for {limit:?} or longer"))
+        Error::connection_loss(format!(
+            "{target}, while this call waited {limit:?} for one"
+        ))
     }
 
     // ---- what the layers above register ----

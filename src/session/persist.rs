@@ -26,7 +26,7 @@ impl Waiter<'_> {
             let give_up = match self.session().open_connection() {
                 Ok(connection) if connection.number > after => return Ok(self.pin(connection)),
                 Ok(_) => None,
-                Err(NoContact::Disconnected) => self.session().when_to_give_up()?,
+                Err(NoContact::Disconnected) => self.session().when_to_give_up(self.began())?,
                 Err(why) => return Err(why.into_error(self.session().target())),
             };
             if give_up.is_some_and(|give_up| give_up <= sync::now()) {

@@ -9,9 +9,10 @@ use std::time::Duration;
 /// limit starts at [`initial`](Self::initial) and doubles up to [`max`](Self::max) ("full jitter",
 /// so that a thousand clients do not come back at the same moment).
 ///
-/// A call that waits meanwhile gives up after [`give_up_after`](Self::give_up_after) without a
-/// connection, with an error whose [`is_connection_loss`](crate::Error::is_connection_loss) is
-/// true, or at its own deadline if that is earlier.
+/// Each call that waits for a connection gives up after
+/// [`give_up_after`](Self::give_up_after), with an error whose
+/// [`is_connection_loss`](crate::Error::is_connection_loss) is true, or at its own deadline if that
+/// is earlier.
 ///
 /// Set it with [`ClientBuilder::retry`](crate::ClientBuilder::retry).
 ///
@@ -39,7 +40,7 @@ pub struct RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The defaults: 50 ms doubling up to 2 s; acquires give up after 60 s without a connection.
+    /// The defaults: 50 ms doubling up to 2 s; a call gives up after 60 s without a connection.
     pub fn new() -> Self {
         Self {
             initial: Duration::from_millis(50),
@@ -60,9 +61,12 @@ impl RetryPolicy {
         self
     }
 
-    /// How long the client may be without a connection before the calls that wait give up, counted
-    /// from the moment at which contact was lost. Defaults to 60 s; with `None` a call waits without
-    /// end, or until its own deadline.
+    /// How long each call waits while there is no connection, counted from the loss of contact, or
+    /// from the call's own beginning if that is later. Its own deadline counts if it is earlier.
+    /// Defaults to 60 s; with `None` a call waits without end, or until its own deadline.
+    ///
+    /// So a loop that calls again after each failure makes one call in this time, however long the
+    /// outage lasts. With zero it must make its own pauses.
     pub fn give_up_after(mut self, limit: impl Into<Option<Duration>>) -> Self {
         self.give_up_after = limit.into();
         self

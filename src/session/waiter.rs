@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::Session;
 use crate::error::{Error, Result};
+use crate::sync;
 use crate::wait::bound::Bound;
 use crate::wait::cancel::{Attachment, CancelToken};
 use crate::wait::signal::{Signal, Wakes};
@@ -16,6 +17,8 @@ pub(crate) struct Waiter<'a> {
     bound: &'a Bound,
     signal: Arc<Signal>,
     key: u64,
+    /// Since when its call waits.
+    began: Instant,
     /// Looked at whenever this waiter is woken: an error ends the wait.
     condition: Option<&'a dyn Fn() -> Result<()>>,
     _cancel: Option<Attachment>,
@@ -32,8 +35,16 @@ impl<'a> Waiter<'a> {
             _cancel: cancel.map(|token| CancelToken::attach(token, &signal)),
             signal,
             key,
+            began: sync::now(),
             condition: None,
         }
+    }
+
+    /// Its call began to wait then: what it waited behind other threads of its process counts, or
+    /// many of them would give up one after the other.
+    pub(crate) fn since(mut self, began: Instant) -> Self {
+        self.began = began;
+        self
     }
 
     /// Waits only as long as `condition` does not fail. It must change with a change of the
@@ -45,6 +56,10 @@ impl<'a> Waiter<'a> {
 
     pub(crate) fn session(&self) -> &'a Arc<Session> {
         self.session
+    }
+
+    pub(super) fn began(&self) -> Instant {
+        self.began
     }
 
     pub(crate) fn bound(&self) -> &'a Bound {

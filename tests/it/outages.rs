@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use zklock::{ConnectionEvent, LockState};
+use zklock::{ConnectionEvent, LockState, RetryPolicy, RwLock, Semaphore};
 
 use crate::fixtures::{SOON, T, children, client_at, mutex, server, wait_for_children};
 use crate::support::{Direction, Ensemble, Proxy, Server, opcode, wait_until};
@@ -242,4 +242,77 @@ fn an_ensemble_keeps_the_session_through_a_failover() {
     wait_until("verified", SOON, || guard.state() == LockState::Held);
     assert_eq!(client.session_id(), session, "the session was kept");
     guard.unlock().expect("ours");
+}
+
+/// A client that gives up after `limit`, in an outage that has lasted for longer than that.
+fn without_servers(limit: Duration, path: &str) -> (Proxy, zklock::Client, zklock::Mutex) {
+    let proxy = Proxy::start(server().addr());
+    let client = crate::fixtures::builder(&proxy.connect_string())
+        .session_timeout(T)
+        .retry(RetryPolicy::new().give_up_after(limit))
+        .connect()
+        .expect("a server that works");
+    let lock = mutex(&client, path);
+    proxy.refuse();
+    proxy.reset_all();
+    wait_until("no connection", SOON, || {
+        client.state() != zklock::ConnectionState::Connected
+    });
+    let error = lock.lock().expect_err("nobody answers");
+    assert!(error.is_connection_loss(), "{error}");
+    (proxy, client, lock)
+}
+
+/// A leader that stands again after each error, as the pages have it, called 100,000 times a second
+/// once the outage had lasted for as long as calls wait: that was counted from the loss of contact.
+#[test]
+fn each_call_in_a_long_outage_waits_by_itself() {
+    let limit = Duration::from_millis(200);
+    let (_proxy, client, lock) = without_servers(limit, "/outage/long");
+    let readers = RwLock::new(&client, "/outage/long-read").expect("a good path");
+    let permits = Semaphore::new(&client, "/outage/long-permits", 2).expect("a good path");
+    let begun = Instant::now();
+    let mut calls = 0;
+    while begun.elapsed() < 8 * limit {
+        let failed = match calls % 3 {
+            0 => lock.lock().map(drop),
+            1 => readers.read().map(drop),
+            _ => permits.acquire().map(drop),
+        };
+        let error = failed.expect_err("nobody answers");
+        assert!(error.is_connection_loss(), "{error}");
+        calls += 1;
+    }
+    assert!(begun.elapsed() >= calls * limit, "{calls} calls");
+
+    // A call's own deadline counts if it is earlier.
+    let begun = Instant::now();
+    let in_time = lock.try_lock_for(limit / 4).expect("not given up");
+    assert!(in_time.is_none());
+    assert!(begun.elapsed() >= limit / 4);
+    // And if it is later, it does not keep the call.
+    let error = lock.try_lock_for(SOON).expect_err("nobody answers");
+    assert!(error.is_connection_loss(), "{error}");
+}
+
+/// Who waits behind others of its process gives up when its own time is over, not that of all those
+/// one after the other.
+#[test]
+fn threads_that_wait_together_give_up_together() {
+    let limit = Duration::from_secs(3);
+    let (_proxy, _client, lock) = without_servers(limit, "/outage/together");
+    std::thread::scope(|scope| {
+        let waiters = [(); 4].map(|()| {
+            scope.spawn(|| {
+                let begun = Instant::now();
+                let error = lock.lock().expect_err("nobody answers");
+                assert!(error.is_connection_loss(), "{error}");
+                begun.elapsed()
+            })
+        });
+        for waiter in waiters {
+            let waited = waiter.join().expect("no panic");
+            assert!(waited >= limit && waited < 2 * limit, "{waited:?}");
+        }
+    });
 }
