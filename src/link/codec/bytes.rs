@@ -1,6 +1,8 @@
 //! Records, value by value.
 
-use super::reply::Malformed;
+/// A reply that is none, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::link) struct Malformed(pub(in crate::link) &'static str);
 
 /// Writes one frame, as far as it is within the limit, and counts how long all of it would be.
 pub(super) struct Writer<'a> {

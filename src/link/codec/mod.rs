@@ -13,7 +13,8 @@ mod server_error;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
 
-pub(super) use self::reply::{Expected, Malformed, digestible};
+pub(super) use self::bytes::Malformed;
+pub(super) use self::reply::{Expected, digestible};
 pub(crate) use self::reply::{Reply, Stat, StepReply};
 pub(crate) use self::request::{Access, CreateMode, NewNode, Request, Step, WatchKind};
 pub(super) use self::request::{Pack, Shape, TooLarge, pack};

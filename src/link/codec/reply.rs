@@ -1,6 +1,6 @@
 //! What comes back.
 
-use super::bytes::Reader;
+use super::bytes::{Malformed, Reader};
 use super::opcode;
 use super::server_error::ServerError;
 use crate::znode::children::Children;
@@ -61,10 +61,6 @@ pub(crate) struct Stat {
     /// The transaction that added or removed a child last.
     pub(crate) pzxid: i64,
 }
-
-/// A reply that is none, and why.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::link) struct Malformed(pub(in crate::link) &'static str);
 
 /// The form of a successful answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
