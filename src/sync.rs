@@ -78,7 +78,10 @@ mod explored {
         }
         pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
             // A model thread that panics fails the whole schedule, so poison carries no news.
-            let guard = self.0.lock().unwrap_or_else(|e| e.into_inner());
+            let guard = self
+                .0
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner);
             LOCKED.with(|locked| locked.set(locked.get() + 1));
             MutexGuard(Some(guard))
         }
@@ -119,7 +122,12 @@ mod explored {
             return true;
         }
         let inner = guard.0.take().expect("not waiting");
-        guard.0 = Some(condvar.0.wait(inner).unwrap_or_else(|e| e.into_inner()));
+        guard.0 = Some(
+            condvar
+                .0
+                .wait(inner)
+                .unwrap_or_else(std::sync::PoisonError::into_inner),
+        );
         false
     }
 
