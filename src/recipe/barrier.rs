@@ -134,15 +134,17 @@ impl Barrier {
     }
 
     fn attempt(&self, patience: Patience) -> Result<bool> {
-        let at_once = || {
-            let contact = self.session().side_contact();
-            match contact.and_then(|contact| contact.stat(self.path())) {
-                Ok(stat) => Ok(stat.is_none().then_some(())),
-                Err(error) => Err(error.into_error(self.session().target(), self.path())),
-            }
-        };
-        let open = patience.attempt(at_once, |bound| self.wait_within(bound))?;
+        let open = patience.attempt(|| self.look(), |bound| self.wait_within(bound))?;
         Ok(open.is_some())
+    }
+
+    /// Whether the gate is open now.
+    fn look(&self) -> Result<Option<()>> {
+        let contact = self.session().side_contact();
+        match contact.and_then(|contact| contact.stat(self.path())) {
+            Ok(stat) => Ok(stat.is_none().then_some(())),
+            Err(error) => Err(error.into_error(self.session().target(), self.path())),
+        }
     }
 
     /// Waits until the gate is open, with a deadline or a cancel token. Data and positions are
@@ -152,8 +154,10 @@ impl Barrier {
     /// As [`wait`](Self::wait); also [`is_timeout`](Error::is_timeout) and
     /// [`is_cancelled`](Error::is_cancelled).
     pub fn wait_with(&self, options: AcquireOptions) -> Result<()> {
-        let AcquireOptions { bound, .. } = options;
-        self.wait_within(&bound)
+        let (patience, _) = options
+            .begin()
+            .map_err(|error| error.context(self.path()))?;
+        patience.insist(self.path(), || self.look(), |bound| self.wait_within(bound))
     }
 
     fn wait_within(&self, bound: &Bound) -> Result<()> {

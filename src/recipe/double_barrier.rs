@@ -123,10 +123,10 @@ impl DoubleBarrier {
         self.attempt(Patience::until(deadline))
     }
 
-    fn try_enter(&self) -> Result<Option<Membership>> {
+    fn try_enter(&self, data: &NodeData) -> Result<Option<Membership>> {
         let (rendezvous, bound) = (&self.inner.rendezvous, Bound::none());
         let waiter = Waiter::new(rendezvous.session(), &bound);
-        let claim = Claim::plain(self.inner.data.now());
+        let claim = Claim::plain(data.now());
         let member = rendezvous.try_meet(&waiter, &claim)?;
         Ok(member.map(|member| self.membership(member)))
     }
@@ -141,7 +141,7 @@ impl DoubleBarrier {
 
     fn attempt(&self, patience: Patience) -> Result<Option<Membership>> {
         let wait = |bound: &Bound| self.enter_within(bound, &self.inner.data);
-        patience.attempt(|| self.try_enter(), wait)
+        patience.attempt(|| self.try_enter(&self.inner.data), wait)
     }
 
     /// Enters, and waits until all members have entered, with a deadline, a cancel token or node
@@ -150,9 +150,15 @@ impl DoubleBarrier {
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
     pub fn enter_with(&self, options: AcquireOptions) -> Result<Membership> {
-        let AcquireOptions { bound, data } = options;
+        let (patience, data) = options
+            .begin()
+            .map_err(|error| error.context(self.path()))?;
         let data = self.inner.data.or(self.inner.rendezvous.path(), data)?;
-        self.enter_within(&bound, &data)
+        patience.insist(
+            self.path(),
+            || self.try_enter(&data),
+            |bound| self.enter_within(bound, &data),
+        )
     }
 
     fn enter_within(&self, bound: &Bound, data: &NodeData) -> Result<Membership> {
@@ -307,8 +313,9 @@ impl Membership {
     /// As [`leave`](Self::leave); also [`is_timeout`](Error::is_timeout) and
     /// [`is_cancelled`](Error::is_cancelled).
     pub fn leave_with(self, options: AcquireOptions) -> Result<()> {
-        let AcquireOptions { bound, .. } = options;
-        self.leave_within(&bound)
+        let path = self.inner.rendezvous.path().to_string();
+        let (patience, _) = options.begin().map_err(|error| error.context(&path))?;
+        patience.insist(&path, || Ok(None), |bound| self.leave_within(bound))
     }
 
     fn leave_within(mut self, bound: &Bound) -> Result<()> {

@@ -13,7 +13,7 @@ use crate::recipe::semaphore::{Permit, Semaphore};
 use crate::recipe::semaphore_mutex::{SemaphoreMutex, SemaphoreMutexGuard};
 use crate::recipe::simple_mutex::{SimpleMutex, SimpleMutexGuard};
 use crate::session::Session;
-use crate::wait::bound::{AcquireOptions, Bound};
+use crate::wait::bound::Bound;
 
 /// A part of a [`MultiLock`](crate::MultiLock): a [`Mutex`], a [`SemaphoreMutex`], a [`SimpleMutex`], one
 /// [side](RwLock::read_side) of a [`RwLock`], or [permits](Semaphore::permits) of a [`Semaphore`].
@@ -162,7 +162,7 @@ macro_rules! lockables {
     (@won $lock:ident $won:expr) => {
         Box::new($won($lock))
     };
-    ($($lock:ty, $this:ident => $inner:expr, $acquire:expr, $try:expr $(, $stand:expr, $won:expr)?;)*) => {$(
+    ($($lock:ty, $this:ident => $inner:expr, $take:expr, $try:expr $(, $stand:expr, $won:expr)?;)*) => {$(
         impl From<$lock> for Lockable {
             fn from(lock: $lock) -> Self {
                 Self(Box::new(lock))
@@ -185,7 +185,8 @@ macro_rules! lockables {
                 LockOrder::of($inner.session(), $inner.path())
             }
             fn take(&self, bound: &Bound) -> Result<Box<dyn Guard>> {
-                let guard = $acquire(self, AcquireOptions::bounded(bound))?;
+                // What is reported of one part is no news of the next.
+                let guard = $take(self, &bound.renewed())?;
                 Ok(Box::new(guard))
             }
             fn try_take(&self) -> Result<Option<Box<dyn Guard>>> {
@@ -203,16 +204,16 @@ macro_rules! lockables {
 }
 
 lockables! {
-    Mutex, this => this, Self::lock_with, Self::try_lock, Self::stand, Self::won;
-    SemaphoreMutex, this => this, Self::lock_with, Self::try_lock;
-    SimpleMutex, this => this, Self::lock_with, Self::try_lock;
+    Mutex, this => this, Self::take, Self::try_lock, Self::stand, Self::won;
+    SemaphoreMutex, this => this, Self::take, Self::try_lock;
+    SimpleMutex, this => this, Self::take, Self::try_lock;
     ReadSide, this => this.0,
-        |side: &Self, options| side.0.read_with(options), |side: &Self| side.0.try_read(),
+        |side: &Self, bound: &_| side.0.take_to_read(bound), |side: &Self| side.0.try_read(),
         read_candidate, |side: &Self| side.0.reads();
     WriteSide, this => this.0,
-        |side: &Self, options| side.0.write_with(options), |side: &Self| side.0.try_write(),
+        |side: &Self, bound: &_| side.0.take_to_write(bound), |side: &Self| side.0.try_write(),
         write_candidate, |side: &Self| side.0.writes();
     Permits, this => this.semaphore,
-        |some: &Self, options| some.semaphore.acquire_many_with(some.count, options),
+        |some: &Self, bound: &_| some.semaphore.take(some.count, bound),
         |some: &Self| some.semaphore.try_acquire_many(some.count);
 }

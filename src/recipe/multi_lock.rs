@@ -162,8 +162,9 @@ impl MultiLock {
     /// As [`lock`](Self::lock); also [`is_timeout`](Error::is_timeout) and
     /// [`is_cancelled`](Error::is_cancelled).
     pub fn lock_with(&self, options: AcquireOptions) -> Result<MultiLockGuard> {
-        let AcquireOptions { bound, .. } = options;
-        self.lock_within(&bound)
+        let (patience, _) = options.begin()?;
+        let first = self.paths().next().unwrap_or_default();
+        patience.insist(first, || self.try_lock(), |bound| self.lock_within(bound))
     }
 
     fn lock_within(&self, bound: &Bound) -> Result<MultiLockGuard> {

@@ -113,8 +113,7 @@ impl Mutex {
     /// server. Nothing is left behind in ZooKeeper.
     #[inline]
     pub fn lock(&self) -> Result<MutexGuard> {
-        self.queue.acquire(&Bound::none(), || self.data.now())?;
-        Ok(MutexGuard(Hold::new(&self.queue)))
+        self.lock_within(&Bound::none(), &self.data)
     }
 
     /// Takes the lock if nobody holds it or waits for it, in this process or another; otherwise
@@ -144,7 +143,11 @@ impl Mutex {
     /// there is no connection.
     #[inline]
     pub fn try_lock(&self) -> Result<Option<MutexGuard>> {
-        let held = self.queue.try_acquire(|| self.data.now())?;
+        self.try_within(&self.data)
+    }
+
+    fn try_within(&self, data: &NodeData) -> Result<Option<MutexGuard>> {
+        let held = self.queue.try_acquire(|| data.now())?;
         Ok(held.then(|| MutexGuard(Hold::new(&self.queue))))
     }
 
@@ -201,18 +204,24 @@ impl Mutex {
     }
 
     fn attempt(&self, patience: Patience) -> Result<Option<MutexGuard>> {
-        patience.attempt(
-            || self.try_lock(),
-            |bound| {
-                self.queue.acquire(bound, || self.data.now())?;
-                Ok(MutexGuard(Hold::new(&self.queue)))
-            },
-        )
+        let wait = |bound: &Bound| self.lock_within(bound, &self.data);
+        patience.attempt(|| self.try_lock(), wait)
+    }
+
+    #[inline]
+    fn lock_within(&self, bound: &Bound, data: &NodeData) -> Result<MutexGuard> {
+        self.queue.acquire(bound, || data.now())?;
+        Ok(MutexGuard(Hold::new(&self.queue)))
+    }
+
+    /// As a part of a call that waits.
+    pub(super) fn take(&self, bound: &Bound) -> Result<MutexGuard> {
+        self.lock_within(bound, &self.data)
     }
 
     /// Waits for the lock with a deadline, a cancel token, node data or a report of positions for
     /// this one time. Unlike [`try_lock_for`](Self::try_lock_for), it returns an error when the
-    /// deadline passes.
+    /// deadline passes; like it, it tries once if there is no time at all.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {
@@ -240,10 +249,15 @@ impl Mutex {
     /// [`is_cancelled`](Error::is_cancelled), and [`is_invalid`](Error::is_invalid) for data
     /// that ZooKeeper would not take.
     pub fn lock_with(&self, options: AcquireOptions) -> Result<MutexGuard> {
-        let AcquireOptions { bound, data } = options;
+        let (patience, data) = options
+            .begin()
+            .map_err(|error| error.context(self.path()))?;
         let data = self.data.or(self.queue.path(), data)?;
-        self.queue.acquire(&bound, || data.now())?;
-        Ok(MutexGuard(Hold::new(&self.queue)))
+        patience.insist(
+            self.path(),
+            || self.try_within(&data),
+            |bound| self.lock_within(bound, &data),
+        )
     }
 
     /// Whether the calling thread holds this lock. Looks at this object only; ask the guard's

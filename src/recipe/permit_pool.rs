@@ -148,10 +148,14 @@ impl PermitPool {
 
     /// Writes nothing if there is nothing to be had.
     pub(crate) fn try_acquire(self: &Arc<Self>, count: usize) -> Result<Option<HeldPermits>> {
+        self.try_within(count, &self.data)
+    }
+
+    fn try_within(self: &Arc<Self>, count: usize, data: &NodeData) -> Result<Option<HeldPermits>> {
         let began = sync::now();
         let observation = self.session().observation();
         let waited = || sync::now().saturating_duration_since(began);
-        match self.try_to_take(count) {
+        match self.try_to_take(count, data) {
             Ok(Some(tenure)) => Ok(Some(self.lease(tenure, waited()))),
             Ok(None) => {
                 observation.missed(&self.label, waited(), Miss::Busy);
@@ -164,8 +168,8 @@ impl PermitPool {
         }
     }
 
-    fn try_to_take(&self, count: usize) -> Result<Option<Arc<Tenure>>> {
-        if !self.permits.has_free(count)? || !self.queue.try_acquire(|| self.data.now())? {
+    fn try_to_take(&self, count: usize, data: &NodeData) -> Result<Option<Arc<Tenure>>> {
+        if !self.permits.has_free(count)? || !self.queue.try_acquire(|| data.now())? {
             return Ok(None);
         }
         let bound = Bound::none();
@@ -176,7 +180,7 @@ impl PermitPool {
         let waiter = Waiter::new(self.session(), &bound);
         let claim = Claim {
             count,
-            ..Claim::plain(self.data.now())
+            ..Claim::plain(data.now())
         };
         self.permits.try_acquire(&waiter, &claim)
     }
@@ -265,13 +269,24 @@ impl PermitPool {
         count: usize,
         options: AcquireOptions,
     ) -> Result<HeldPermits> {
-        let AcquireOptions { bound, data } = options;
+        let (patience, data) = options
+            .begin()
+            .map_err(|error| error.context(self.path()))?;
         let data = self.data.or(&self.home, data)?;
-        self.acquire(count, &bound, &data)
+        patience.insist(
+            self.path(),
+            || self.try_within(count, &data),
+            |bound| self.acquire(count, bound, &data),
+        )
+    }
+
+    /// As a part of a call that waits.
+    pub(crate) fn take(self: &Arc<Self>, count: usize, bound: &Bound) -> Result<HeldPermits> {
+        self.acquire(count, bound, &self.data)
     }
 
     pub(crate) fn acquire_plainly(self: &Arc<Self>, count: usize) -> Result<HeldPermits> {
-        self.acquire(count, &Bound::none(), &self.data)
+        self.take(count, &Bound::none())
     }
 }
 

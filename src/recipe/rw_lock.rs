@@ -108,15 +108,19 @@ impl RwLock {
     /// # Errors
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub fn try_read(&self) -> Result<Option<RwReadGuard>> {
+        self.try_read_within(&self.data)
+    }
+
+    fn try_read_within(&self, data: &NodeData) -> Result<Option<RwReadGuard>> {
         if self.writes_only() {
             if self.session().connection() == 0 {
                 return Err(Error::connection_loss(self.session().target()));
             }
-            return self.read().map(Some);
+            return self.read_within(&Bound::none(), data).map(Some);
         }
         // An idle write lock of ours would keep us out.
         self.writers.end_idle()?;
-        let held = self.readers.try_acquire(|| self.data.now())?;
+        let held = self.readers.try_acquire(|| data.now())?;
         Ok(held.then(|| RwReadGuard(Hold::new(&self.readers))))
     }
 
@@ -149,9 +153,20 @@ impl RwLock {
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
     pub fn read_with(&self, options: AcquireOptions) -> Result<RwReadGuard> {
-        let AcquireOptions { bound, data } = options;
+        let (patience, data) = options
+            .begin()
+            .map_err(|error| error.context(self.path()))?;
         let data = self.data.or(self.writers.path(), data)?;
-        self.read_within(&bound, &data)
+        patience.insist(
+            self.path(),
+            || self.try_read_within(&data),
+            |bound| self.read_within(bound, &data),
+        )
+    }
+
+    /// As a part of a call that waits.
+    pub(super) fn take_to_read(&self, bound: &Bound) -> Result<RwReadGuard> {
+        self.read_within(bound, &self.data)
     }
 
     fn read_within(&self, bound: &Bound, data: &NodeData) -> Result<RwReadGuard> {
@@ -186,8 +201,12 @@ impl RwLock {
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock), and
     /// [`is_would_deadlock`](Error::is_would_deadlock) if this thread reads.
     pub fn try_write(&self) -> Result<Option<RwWriteGuard>> {
+        self.try_write_within(&self.data)
+    }
+
+    fn try_write_within(&self, data: &NodeData) -> Result<Option<RwWriteGuard>> {
         self.refuse_upgrade()?;
-        let held = self.writers.try_acquire(|| self.data.now())?;
+        let held = self.writers.try_acquire(|| data.now())?;
         Ok(held.then(|| RwWriteGuard(Hold::new(&self.writers), self.clone())))
     }
 
@@ -220,9 +239,20 @@ impl RwLock {
     /// # Errors
     /// As [`write`](Self::write) and [`Mutex::lock_with`](crate::Mutex::lock_with).
     pub fn write_with(&self, options: AcquireOptions) -> Result<RwWriteGuard> {
-        let AcquireOptions { bound, data } = options;
+        let (patience, data) = options
+            .begin()
+            .map_err(|error| error.context(self.path()))?;
         let data = self.data.or(self.writers.path(), data)?;
-        self.write_within(&bound, &data)
+        patience.insist(
+            self.path(),
+            || self.try_write_within(&data),
+            |bound| self.write_within(bound, &data),
+        )
+    }
+
+    /// As a part of a call that waits.
+    pub(super) fn take_to_write(&self, bound: &Bound) -> Result<RwWriteGuard> {
+        self.write_within(bound, &self.data)
     }
 
     fn write_within(&self, bound: &Bound, data: &NodeData) -> Result<RwWriteGuard> {

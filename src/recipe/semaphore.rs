@@ -13,7 +13,7 @@ use crate::recipe::participant::Participant;
 use crate::recipe::permit_pool::{HeldPermits, PermitPool, Settings};
 use crate::recipe::shared_count::SharedCount;
 use crate::session::Session;
-use crate::wait::bound::{AcquireOptions, Patience};
+use crate::wait::bound::{AcquireOptions, Bound, Patience};
 use crate::znode::names::Dialect;
 use crate::znode::path::LockPath;
 
@@ -203,6 +203,12 @@ impl Semaphore {
     pub fn acquire_many_with(&self, count: u32, options: AcquireOptions) -> Result<Permit> {
         let count = at_least_one(count)?;
         self.pool.acquire_with(count, options).map(Permit)
+    }
+
+    /// As a part of a call that waits.
+    pub(super) fn take(&self, count: u32, bound: &Bound) -> Result<Permit> {
+        let count = at_least_one(count)?;
+        self.pool.take(count, bound).map(Permit)
     }
 
     /// Changes the maximum while the semaphore is in use, for this object, its clones, and

@@ -13,7 +13,7 @@ use crate::recipe::guard::{
 use crate::recipe::participant::Participant;
 use crate::recipe::permit_pool::{HeldPermits, PermitPool, Settings};
 use crate::session::Session;
-use crate::wait::bound::{AcquireOptions, Patience};
+use crate::wait::bound::{AcquireOptions, Bound, Patience};
 use crate::znode::names::Dialect;
 
 /// A mutual-exclusion lock whose guard can be sent to another thread and released there.
@@ -108,6 +108,11 @@ impl SemaphoreMutex {
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
     pub fn lock_with(&self, options: AcquireOptions) -> Result<SemaphoreMutexGuard> {
         self.pool.acquire_with(1, options).map(SemaphoreMutexGuard)
+    }
+
+    /// As a part of a call that waits.
+    pub(super) fn take(&self, bound: &Bound) -> Result<SemaphoreMutexGuard> {
+        self.pool.take(1, bound).map(SemaphoreMutexGuard)
     }
 
     /// The holder and after it the waiters, over all processes; a snapshot.

@@ -77,8 +77,7 @@ impl SimpleMutex {
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub fn lock(&self) -> Result<SimpleMutexGuard> {
-        self.queue.acquire(&Bound::none(), || self.data.now())?;
-        Ok(SimpleMutexGuard(Hold::new(&self.queue)))
+        self.lock_within(&Bound::none(), &self.data)
     }
 
     /// Takes the lock if nobody holds it; otherwise returns `None` and writes nothing to ZooKeeper.
@@ -99,7 +98,11 @@ impl SimpleMutex {
     /// # Errors
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
     pub fn try_lock(&self) -> Result<Option<SimpleMutexGuard>> {
-        let held = self.queue.try_acquire(|| self.data.now())?;
+        self.try_within(&self.data)
+    }
+
+    fn try_within(&self, data: &NodeData) -> Result<Option<SimpleMutexGuard>> {
+        let held = self.queue.try_acquire(|| data.now())?;
         Ok(held.then(|| SimpleMutexGuard(Hold::new(&self.queue))))
     }
 
@@ -122,13 +125,19 @@ impl SimpleMutex {
     }
 
     fn attempt(&self, patience: Patience) -> Result<Option<SimpleMutexGuard>> {
-        patience.attempt(
-            || self.try_lock(),
-            |bound| {
-                self.queue.acquire(bound, || self.data.now())?;
-                Ok(SimpleMutexGuard(Hold::new(&self.queue)))
-            },
-        )
+        let wait = |bound: &Bound| self.lock_within(bound, &self.data);
+        patience.attempt(|| self.try_lock(), wait)
+    }
+
+    #[inline]
+    fn lock_within(&self, bound: &Bound, data: &NodeData) -> Result<SimpleMutexGuard> {
+        self.queue.acquire(bound, || data.now())?;
+        Ok(SimpleMutexGuard(Hold::new(&self.queue)))
+    }
+
+    /// As a part of a call that waits.
+    pub(super) fn take(&self, bound: &Bound) -> Result<SimpleMutexGuard> {
+        self.lock_within(bound, &self.data)
     }
 
     /// Waits for the lock with a deadline, a cancel token, node data or a report of positions for
@@ -137,10 +146,15 @@ impl SimpleMutex {
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
     pub fn lock_with(&self, options: AcquireOptions) -> Result<SimpleMutexGuard> {
-        let AcquireOptions { bound, data } = options;
+        let (patience, data) = options
+            .begin()
+            .map_err(|error| error.context(self.path()))?;
         let data = self.data.or(self.queue.path(), data)?;
-        self.queue.acquire(&bound, || data.now())?;
-        Ok(SimpleMutexGuard(Hold::new(&self.queue)))
+        patience.insist(
+            self.path(),
+            || self.try_within(&data),
+            |bound| self.lock_within(bound, &data),
+        )
     }
 
     /// Whether the calling thread holds this lock. Looks at this object only.

@@ -14,6 +14,9 @@ use crate::wait::position::{QueuePosition, Reporter};
 /// data, a report of positions. For the `.._with` verbs, such as
 /// [`Mutex::lock_with`](crate::Mutex::lock_with).
 ///
+/// Options can be kept, cloned and used for any number of calls: a
+/// [`timeout`](Self::timeout) begins with each call anew.
+///
 /// ```
 /// use std::time::Duration;
 /// use zklock::{AcquireOptions, CancelToken};
@@ -25,10 +28,22 @@ use crate::wait::position::{QueuePosition, Reporter};
 ///     .data("nightly report");
 /// # let _ = options;
 /// ```
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct AcquireOptions {
-    pub(crate) bound: Bound,
-    pub(crate) data: Option<Vec<u8>>,
+    limit: Limit,
+    cancel: Option<CancelToken>,
+    positions: Option<Sender<QueuePosition>>,
+    data: Option<Vec<u8>>,
+}
+
+/// When a call stops waiting.
+#[derive(Clone, Copy, Debug, Default)]
+enum Limit {
+    #[default]
+    Never,
+    At(Instant),
+    /// From the beginning of the call.
+    After(Duration),
 }
 
 impl AcquireOptions {
@@ -38,27 +53,43 @@ impl AcquireOptions {
         Self::default()
     }
 
-    /// The options of a call that is part of another.
-    pub(crate) fn bounded(bound: &Bound) -> Self {
-        Self {
-            bound: bound.renewed(),
-            data: None,
-        }
-    }
-
-    /// Gives up at `deadline`, a moment on the monotonic clock. Defaults to never. The call then
-    /// returns an error whose [`is_timeout`](crate::Error::is_timeout) is true.
+    /// Gives up at `deadline`, a moment on the monotonic clock. Defaults to never; takes the place
+    /// of a [`timeout`](Self::timeout) that was set before. The call then returns an error whose
+    /// [`is_timeout`](crate::Error::is_timeout) is true.
+    ///
+    /// A call that begins after the deadline tries once, as
+    /// [`try_lock_until`](crate::Mutex::try_lock_until) does.
     #[must_use]
     pub fn deadline(mut self, deadline: Instant) -> Self {
-        self.bound.deadline = Some(deadline);
+        self.limit = Limit::At(deadline);
         self
     }
 
-    /// Gives up after `timeout`, counted from now on (not from the acquire). A timeout too large
-    /// for the clock means no deadline.
+    /// Gives up after `timeout`, counted from the beginning of the call that these options are used
+    /// for. Defaults to never; takes the place of a [`deadline`](Self::deadline) that was set
+    /// before. A timeout too large for the clock means no deadline. The call then returns an error
+    /// whose [`is_timeout`](crate::Error::is_timeout) is true.
+    ///
+    /// With zero the call tries once, as [`try_lock_for`](crate::Mutex::try_lock_for) does: it
+    /// takes what is free, and an error whose `is_timeout` is true says that it is not. It does not
+    /// wait for a connection either.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// use std::time::Duration;
+    ///
+    /// let settings = zklock::AcquireOptions::new().timeout(Duration::from_secs(30));
+    /// for _ in 0..10 {
+    ///     let _guard = lock.lock_with(settings.clone())?; // 30 s for each
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.bound.deadline = deadline_after(timeout);
+        self.limit = Limit::After(timeout);
         self
     }
 
@@ -66,7 +97,7 @@ impl AcquireOptions {
     /// [`is_cancelled`](crate::Error::is_cancelled) is true.
     #[must_use]
     pub fn cancel(mut self, token: &CancelToken) -> Self {
-        self.bound.cancel = Some(token.clone());
+        self.cancel = Some(token.clone());
         self
     }
 
@@ -93,7 +124,7 @@ impl AcquireOptions {
     /// ```
     #[must_use]
     pub fn positions(mut self, to: &Sender<QueuePosition>) -> Self {
-        self.bound.reporter = Some(Arc::new(Reporter::new(to.clone())));
+        self.positions = Some(to.clone());
         self
     }
 
@@ -121,17 +152,32 @@ impl AcquireOptions {
     }
 }
 
-impl Clone for AcquireOptions {
-    /// What was last reported is each acquire's own.
-    fn clone(&self) -> Self {
-        Self {
-            bound: self.bound.renewed(),
-            data: self.data.clone(),
-        }
+impl AcquireOptions {
+    /// A call with these options begins now: how long it waits, and its own node data. An error if
+    /// it was cancelled before.
+    pub(crate) fn begin(self) -> Result<(Patience, Option<Vec<u8>>), Error> {
+        let patience = match self.limit {
+            Limit::Never => Patience(Some(Bound::none())),
+            Limit::At(deadline) => Patience::until(deadline),
+            Limit::After(timeout) => Patience::during(timeout),
+        };
+        let Patience(Some(bound)) = patience else {
+            // A try does not wait, so nothing else would look at the token.
+            if self.cancel.is_some_and(|token| token.is_cancelled()) {
+                return Err(Error::cancelled());
+            }
+            return Ok((patience, self.data));
+        };
+        let patience = Patience(Some(Bound {
+            cancel: self.cancel,
+            reporter: self.positions.map(|to| Arc::new(Reporter::new(to))),
+            ..bound
+        }));
+        Ok((patience, self.data))
     }
 }
 
-/// How long a timed call waits: not at all, or until a deadline.
+/// How long a timed call waits: not at all, or as its bound says.
 pub(crate) struct Patience(Option<Bound>);
 
 impl Patience {
@@ -157,6 +203,19 @@ impl Patience {
             Ok(got) => Ok(Some(got)),
             Err(error) if error.is_timeout() => Ok(None),
             Err(error) => Err(error),
+        }
+    }
+
+    /// Tries, or waits; a deadline that is over, also that of a try, is an error about `path`.
+    pub(crate) fn insist<T>(
+        self,
+        path: &str,
+        at_once: impl FnOnce() -> Result<Option<T>, Error>,
+        wait: impl FnOnce(&Bound) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        match self.0 {
+            Some(bound) => wait(&bound),
+            None => at_once()?.ok_or_else(|| Error::timeout().context(path)),
         }
     }
 }

@@ -35,6 +35,7 @@ mod multi_lock;
 mod mutex;
 mod names;
 mod observing;
+mod options;
 mod outages;
 mod partitions;
 mod positions;
