@@ -12,6 +12,7 @@ mod certificates;
 mod terminator;
 
 mod barriers;
+mod budgets;
 mod company;
 mod connecting;
 mod curator;

@@ -42,8 +42,11 @@ pub(crate) mod opcode {
     pub(crate) const GET_DATA: i32 = 4;
     pub(crate) const SET_DATA: i32 = 5;
     pub(crate) const GET_CHILDREN: i32 = 8;
+    pub(crate) const SYNC: i32 = 9;
     pub(crate) const PING: i32 = 11;
     pub(crate) const GET_CHILDREN2: i32 = 12;
+    /// Only as a step of a multi.
+    pub(crate) const CHECK: i32 = 13;
     pub(crate) const MULTI: i32 = 14;
     /// A create whose answer brings the node's stat. Matched, and counted with the others.
     pub(crate) const CREATE2: i32 = 15;
@@ -51,6 +54,8 @@ pub(crate) mod opcode {
     pub(crate) const MULTI_READ: i32 = 22;
     pub(crate) const AUTH: i32 = 100;
     pub(crate) const CLOSE: i32 = -11;
+    /// Where a multi has no further step.
+    pub(crate) const NO_STEP: i32 = -1;
 }
 
 /// Which way bytes go.
@@ -75,6 +80,10 @@ pub(crate) struct Counters {
     pub(crate) replies: BTreeMap<i32, u64>,
     /// Notifications of watches read from the server.
     pub(crate) notifications: u64,
+    /// Those of the requests that only prove that the session lives.
+    pub(crate) probes: u64,
+    /// How often clients have written, other than probes alone: what is written at once is read at once.
+    pub(crate) writes: u64,
     /// Frames that were swallowed by a rule.
     pub(crate) dropped: u64,
 }

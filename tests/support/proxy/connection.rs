@@ -273,15 +273,20 @@ impl Connection {
 
     fn read_client(&mut self, regime: LaneRegime, rules: &mut Rules, seen: &Seen, now: Instant) {
         let source = fill(&self.client, &mut self.to_server);
+        let mut is_asked = false;
         while let Some(mut frame) = self.to_server.cutter.next() {
             if self.to_server.cutter.is_raw() {
                 self.to_client.cutter.set_raw();
                 rules.apply_rewrites(&mut frame);
                 self.to_server.push(bytes(frame, regime, now, None));
             } else {
+                is_asked |= Request::parse(&frame).is_some_and(|request| !request.is_probe);
                 let verdict = self.judge_request(&frame, rules, seen);
                 deliver(&mut self.to_server, frame, verdict, regime, seen, now);
             }
+        }
+        if is_asked {
+            seen.update(|state| state.counters.writes += 1);
         }
         source.close(&mut self.to_server);
     }
@@ -312,11 +317,16 @@ impl Connection {
                 opcode: opcode::CONNECT,
                 exactly: opcode::CONNECT,
                 path: None,
+                is_probe: false,
             }
         } else {
             Request::parse(frame)?
         };
-        seen.update(|state| *state.counters.requests.entry(request.opcode).or_default() += 1);
+        seen.update(|state| {
+            let counters = &mut state.counters;
+            *counters.requests.entry(request.opcode).or_default() += 1;
+            counters.probes += u64::from(request.is_probe);
+        });
         let Sentence {
             on_request,
             on_reply,

@@ -64,6 +64,9 @@ pub(super) struct Request<'a> {
     pub(super) exactly: i32,
     /// The first field of the body, or of a multi's first step; of most requests it is the path.
     pub(super) path: Option<&'a str>,
+    /// Whether it asks for nothing but an answer, to prove that the session lives: a ping, a `sync`, a multi that
+    /// begins with a check or has no step.
+    pub(super) is_probe: bool,
 }
 
 impl Request<'_> {
@@ -79,6 +82,12 @@ impl Request<'_> {
                 opcode
             },
             exactly: opcode,
+            is_probe: match opcode {
+                opcode::PING | opcode::SYNC => true,
+                opcode::MULTI => int(body)
+                    .is_some_and(|(first, _)| first == opcode::CHECK || first == opcode::NO_STEP),
+                _ => false,
+            },
             path: match opcode {
                 opcode::MULTI => body.get(STEP_HEADER_BYTES..).and_then(leading_string),
                 _ => leading_string(body),
