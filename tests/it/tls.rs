@@ -145,6 +145,41 @@ fn a_certificate_is_an_identity() {
     drop((guard, held));
 }
 
+/// Where ZooKeeper's sites keep their keys, EC keys lack their public half.
+#[test]
+fn keys_out_of_a_java_keystore_are_taken() {
+    let authority = Authority::new("tests");
+    let own = authority.certify("server", LOOPBACK);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/keystore");
+    for curve in ["p256", "p384"] {
+        let alice = folder.join(format!("alice-{curve}.pem"));
+        let key = folder.join(format!("alice-{curve}.key"));
+        let server = Server::builder()
+            .secure(&own.store, &alice, "need", "TLSv1.3")
+            .start();
+        let tls = Tls::pem(authority.file()).expect("a good file");
+        let tls = tls.identity(&alice, &key).expect("both are alice's");
+        let client = Client::builder(&server.secure_connect_string()).tls(tls);
+        let client = client.acl(Acl::creator_all()).connect().expect("known");
+        drop(mutex(&client, "/alice/own").lock().expect("hers"));
+    }
+    // Of a curve that is not supported, and of another certificate.
+    for (certificate, key) in [("p521", "p521"), ("p384", "p256")] {
+        let tls = Tls::pem(authority.file()).expect("a good file");
+        let certificate = folder.join(format!("alice-{certificate}.pem"));
+        let refused = tls.identity(certificate, folder.join(format!("alice-{key}.key")));
+        let text = refused.expect_err("refused").to_string();
+        assert_says(
+            &text,
+            &[
+                &format!("alice-{key}.key"),
+                "is not the private key",
+                "P-384",
+            ],
+        );
+    }
+}
+
 fn tells_that_a_client_certificate_is_missing_or_unknown(protocol: &str) {
     let ground = Ground::start("need", protocol);
     let host = ground.server.secure_connect_string();

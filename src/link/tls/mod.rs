@@ -5,6 +5,7 @@
 
 mod any_name;
 mod channel;
+mod ec_key;
 mod failure;
 mod settings;
 

@@ -13,6 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, Error as TlsError, RootCertStore};
 
 use super::any_name::AnyName;
+use super::ec_key;
 use crate::error::{Error, Result};
 
 /// Connections over TLS; give it to [`ClientBuilder::tls`](crate::ClientBuilder::tls).
@@ -97,7 +98,16 @@ impl Tls {
     }
 
     /// Shows a client certificate to the servers. `certificate_file` contains it, followed by those
-    /// between it and the CA; `key_file` contains its private key, unencrypted.
+    /// between it and the CA; `key_file` contains its private key, unencrypted: RSA, ECDSA on P-256
+    /// or P-384, or Ed25519. Both files are PEM.
+    ///
+    /// Out of a Java keystore in PKCS#12 (`keytool -importkeystore -deststoretype PKCS12` converts
+    /// others) OpenSSL takes them so:
+    ///
+    /// ```sh
+    /// openssl pkcs12 -in batch.p12 -nokeys -out batch.pem
+    /// openssl pkcs12 -in batch.p12 -nocerts -nodes -out batch.key
+    /// ```
     ///
     /// With servers that ask for it (`ssl.clientAuth`), its subject is this client's identity in
     /// the scheme `x509`; see [`Acl::creator_all`](crate::Acl::creator_all) and
@@ -257,6 +267,7 @@ impl IdentityFiles {
         let chain = certificates_in(&self.certificate)?;
         let key = PrivateKeyDer::from_pem_file(&self.key)
             .map_err(|error| unreadable(&self.key, &error, "private key in the clear"))?;
+        let key = ec_key::completed(key, &chain[0]);
         Ok((chain, key))
     }
 
@@ -274,6 +285,10 @@ impl IdentityFiles {
             TlsError::InconsistentKeys(_) => {
                 format!("{key} is not the private key of the certificate in {certificate}")
             }
+            TlsError::General(_) => format!(
+                "{key} is not the private key of the certificate in {certificate}, or of a kind that \
+                 is not supported: RSA, ECDSA on P-256 or P-384, and Ed25519 are"
+            ),
             other => format!("the certificate in {certificate} or its key in {key}: {other}"),
         }
     }
