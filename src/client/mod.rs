@@ -423,6 +423,11 @@ impl ClientBuilder {
     /// ([`MutexGuard::remaining`](crate::MutexGuard::remaining)), and sessions survive longer
     /// trouble. **Never give less than the true tick**: with a tick that is too short, a holder
     /// whose server has lost its leader may hear of its loss too late.
+    ///
+    /// Where it is not known, the session timeout must be two ticks at least, or a holder may hear
+    /// of its loss too late in the same way. Servers grant no less unless their `minSessionTimeout`
+    /// was lowered; a granted timeout below 4 s, two ticks of the usual 2 s, is logged as a warning.
+    /// With a known tick any timeout is sound.
     pub fn tick_time(mut self, tick: Duration) -> Self {
         self.tick = Some(tick);
         self

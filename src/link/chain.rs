@@ -61,7 +61,7 @@ impl Cadence {
     /// busy. So M is `tick / 2` and a margin for lateness.
     ///
     /// - Not known: servers grant no timeout below two ticks unless told to
-    ///   (`minSessionTimeout`), so `tick / 2` is at most T/4. M is T/3.
+    ///   (`minSessionTimeout`, see [`doubt`](Self::doubt)), so `tick / 2` is at most T/4. M is T/3.
     /// - Known: M is `tick`, so that a PING may be late by half a tick. But no more than T/3 where
     ///   that leaves a margin of a sixth of a tick, as it does for T at two ticks.
     ///
@@ -75,7 +75,32 @@ impl Cadence {
             patience: timeout / 6,
         }
     }
+
+    /// Why a session of `timeout` may be too short for these times.
+    ///
+    /// With a known tick M is never too small, but little is left of the session when it is proven:
+    /// of less than a tick, nothing. With an unknown one M is too small below a tick and a half, and
+    /// no server tells a client the tick.
+    pub(super) fn doubt(timeout: Duration, tick: Option<Duration>) -> Option<String> {
+        let least = tick.unwrap_or(USUAL_TICK) * 2;
+        (timeout < least).then(|| {
+            let granted = format!("the servers have granted a session timeout of {timeout:?}");
+            match tick {
+                Some(tick) => format!(
+                    "{granted}, less than two of their ticks of {tick:?}: little trouble is enough \
+                     to lose locks; ask for more, and have minSessionTimeout raised"
+                ),
+                None => format!(
+                    "{granted}; if that is less than two of their ticks (tickTime), a holder may \
+                     hear of its loss too late: say what the tick is, by ClientBuilder::tick_time"
+                ),
+            }
+        })
+    }
 }
+
+/// A server's tickTime, if its configuration says nothing else.
+const USUAL_TICK: Duration = Duration::from_secs(2);
 
 /// How a connection's session came to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -84,6 +84,8 @@ struct Down<'a> {
     failed_rounds: u32,
     /// Connections in a row that did not live long.
     broke_early: u32,
+    /// The session timeout that was warned of last.
+    doubted: Option<Duration>,
 }
 
 /// Runs until the link is closed.
@@ -96,6 +98,7 @@ pub(super) fn run(wire: &Arc<Wire>) {
         targets: Targets::new(&wire.config.hosts),
         failed_rounds: 0,
         broke_early: 0,
+        doubted: None,
     };
     while !wire.is_closing() {
         down.end_lost_session();
@@ -367,6 +370,7 @@ impl Down<'_> {
             _ => false,
         };
         self.failed_rounds = 0;
+        let timeout = epoch.lease().timeout();
         self.wire.tell(LinkEvent::Connected {
             epoch: Arc::clone(&epoch),
             resumed,
@@ -380,6 +384,12 @@ impl Down<'_> {
             if resumed { "resumed" } else { "begun" },
             epoch.timeout()
         );
+        if self.doubted != Some(timeout)
+            && let Some(doubt) = Cadence::doubt(timeout, config.tick)
+        {
+            self.doubted = Some(timeout);
+            say!(self.wire, Warn, "{target}: {doubt}");
+        }
         Ok(server)
     }
 

@@ -136,7 +136,7 @@ impl Drop for Puppet {
 }
 
 /// Cargo builds examples before it runs tests, and puts them beside the tests' folder.
-fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     let mut path = std::env::current_exe().expect("we run");
     path.pop();
     if path.ends_with("deps") {

@@ -1,11 +1,13 @@
 //! Sessions that end: by expiry, by a stopped process, by an administrator.
 
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use zklock::{Acl, ConnectionEvent, LockState, RwLock, SimpleMutex};
 
 use crate::fixtures::{
-    Puppet, SOON, T, children, client, client_at, mutex, raw, server, wait_for_children,
+    Puppet, SOON, T, children, client, client_at, mutex, program, raw, server, wait_for_children,
 };
 use crate::support::{Proxy, Server, process, wait_until};
 
@@ -190,4 +192,36 @@ fn a_lost_lock_is_not_entered_again() {
         let error = result.expect_err("lost");
         assert!(error.is_lock_lost(), "{which}: {error}");
     }
+}
+
+/// A client cannot see the servers' tick. With a session timeout below two of them the lease may be
+/// too long, so it says what it must be told. Another process, for a logger of its own.
+#[test]
+fn a_short_timeout_is_warned_of_where_the_tick_is_not_known() {
+    let mut puppet = Command::new(program())
+        .args([&server().connect_string(), "/session/ticks", "3000"])
+        .env("RUST_LOG", "zklock=warn")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the example `puppet`");
+    let said = BufReader::new(puppet.stderr.take().expect("piped"));
+    let (sender, lines) = crossbeam_channel::unbounded();
+    let reader = std::thread::spawn(move || {
+        for line in said.lines().map_while(Result::ok) {
+            // The test may have seen enough.
+            let _ = sender.send(line);
+        }
+    });
+    let line = lines.recv_timeout(SOON);
+    // It lives as long as its input is open.
+    drop(puppet.stdin.take());
+    puppet.wait().expect("it is our child");
+    reader.join().expect("no panic");
+    let line = line.expect("a warning");
+    for part in ["timeout of 3s", "tickTime", "ClientBuilder::tick_time"] {
+        assert!(line.contains(part), "{part:?} is missing in: {line}");
+    }
+    assert_eq!(lines.try_iter().count(), 0, "it is said once");
 }

@@ -221,6 +221,26 @@ fn m_follows_from_the_tick() {
     }
 }
 
+/// A server with the usual tick grants 4 s at the least, unless its `minSessionTimeout` was
+/// lowered; then M may be below the distance of the PINGs, and nothing tells a client so.
+#[test]
+fn a_timeout_that_may_be_less_than_two_ticks_is_doubted() {
+    let doubt = |timeout, tick: Option<u64>| {
+        let tick = tick.map(Duration::from_millis);
+        Cadence::doubt(Duration::from_millis(timeout), tick)
+    };
+    assert_eq!(doubt(4_000, None), None);
+    let said = doubt(3_999, None).expect("the tick may be 2 s");
+    assert!(
+        said.contains("3.999s") && said.contains("tick_time"),
+        "{said}"
+    );
+    // It is known to be shorter, or longer.
+    assert_eq!(doubt(1_000, Some(500)), None);
+    let said = doubt(5_999, Some(3_000)).expect("less than two ticks");
+    assert!(said.contains("minSessionTimeout"), "{said}");
+}
+
 /// Nothing but probes, late by `late` each, answered after `trip`: how old the proven base becomes
 /// at the least and at the most, once the chain is under way.
 fn ages_in_quiet_use(late: u64, trip: u64) -> (u64, u64) {

@@ -49,6 +49,11 @@ impl Lane {
         }
     }
 
+    /// There is no cut.
+    pub(super) fn mend(&mut self) {
+        self.cut = u64::MAX;
+    }
+
     /// When what is sent now arrives, if it does.
     pub(super) fn arrival(&mut self, random: &mut Random, now: u64) -> Option<u64> {
         let mut at = (now + random.below(self.delay)).max(self.last);
