@@ -82,6 +82,13 @@ fn alone(subject: &Subject, bench: &mut Bench<'_>) {
     row("semaphore, 4 permits", &|| {
         drop(pool.acquire_many(4).expect("free"));
     });
+    // Far more than one packet takes.
+    let large = Semaphore::new(client, "/alone/large-semaphore", 8_000).expect("good");
+    for permits in [3_000, 8_000] {
+        row(&format!("semaphore, {permits} permits"), &|| {
+            drop(large.acquire_many(permits).expect("free"));
+        });
+    }
     let builder = Semaphore::builder(client, "/alone/linger").max(4);
     let kept = builder.linger(LINGER).build().expect("good");
     row("semaphore, linger", &|| drop(kept.acquire().expect("free")));

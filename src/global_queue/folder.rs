@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result};
 use crate::session::backend::{Company, Created, Refusal, WatchKind};
-use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch, find_created, found};
+use crate::session::{
+    CallError, Contact, Session, Step, Waiter, Wake, Watch, find_all_created, found,
+};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::znode::children::Children;
 use crate::znode::names::{Class, Dialect, Grammar, fresh_guid};
@@ -112,9 +114,25 @@ impl Folder {
         self.grammar.prefix(fresh_guid(self.may_linger), class)
     }
 
-    /// Finds out what became of a create of this name that was not answered.
-    pub(crate) fn find(&self, contact: &Contact<'_>, name: &str) -> Step<Option<Created>> {
-        find_created(contact, self.path.as_str(), name, contact.epoch())
+    /// Finds out what became of creates of these names that were not answered: those that were done.
+    pub(crate) fn find_all(&self, contact: &Contact<'_>, names: &[&str]) -> Step<Vec<Created>> {
+        find_all_created(contact, self.path.as_str(), names, contact.epoch())
+    }
+
+    /// How many creates with so much data are sent at once, so that what one caller asks for never
+    /// fills a connection for long, and others' requests come in between.
+    pub(super) fn creates_at_once(&self, data_bytes: usize) -> usize {
+        /// Of all that is sent at once.
+        const MOST_BYTES: usize = 512 << 10;
+        /// A name, an access list, lengths.
+        const OVERHEAD: usize = 256;
+        /// In a folder that may be missing: then all are refused.
+        const FIRST: usize = 16;
+        if self.company() == Company::Alone {
+            return FIRST;
+        }
+        let each = self.path.as_str().len() + data_bytes + OVERHEAD;
+        (MOST_BYTES / each).max(1)
     }
 
     /// Creates the folder, and before it what is missing above it.

@@ -11,11 +11,10 @@ use super::limit::{Limit, Said};
 use super::place::{Claim, Listed, Place};
 use super::{Departure, Queued, leave, participants};
 use crate::error::{Error, Result};
-use crate::session::backend::Created;
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch};
 use crate::tenure::{NewTenure, Tenure};
 use crate::znode::names::{Class, Grammar};
-use crate::znode::path::{LockPath, split};
+use crate::znode::path::LockPath;
 
 /// The folder in which each permit is a node.
 pub(crate) struct PermitFolder {
@@ -226,8 +225,11 @@ impl Attempt<'_> {
             permits.limit.forget();
             return Ok(Counted::Again);
         };
-        let stands = |node: &Created| children.iter().any(|child| child == split(&node.path).1);
-        if !self.place.nodes().iter().all(stands) {
+        let mut missing = self.place.names();
+        for child in children.iter() {
+            missing.remove(child);
+        }
+        if !missing.is_empty() {
             self.place.removed();
             return Ok(Counted::Again);
         }
@@ -258,7 +260,8 @@ impl Attempt<'_> {
             };
             let children = folder.list(contact)?.unwrap_or_default();
             // Those of ours wait.
-            let others = children.iter().filter(|name| !self.place.has(name));
+            let ours = self.place.names();
+            let others = children.iter().filter(|name| !ours.contains(name));
             if self.permits.count(others) > 0 || !limit.adopts() {
                 return limit.disagree(theirs);
             }

@@ -1,6 +1,7 @@
 //! An acquire: what it asks for, how far it has come, and what it wins.
 
 use crate::session::observe::say;
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use super::folder::Folder;
@@ -189,11 +190,13 @@ impl Place {
         }
     }
 
-    /// Whether the child of this name is one of our nodes.
-    pub(super) fn has(&self, name: &str) -> bool {
+    /// The names of our nodes, as far as they are known.
+    pub(super) fn names(&self) -> HashSet<&str> {
         match &self.standing {
-            Standing::Queued { nodes, .. } => nodes.iter().any(|node| split(&node.path).1 == name),
-            _ => false,
+            Standing::Queued { nodes, .. } => {
+                nodes.iter().map(|node| split(&node.path).1).collect()
+            }
+            _ => HashSet::new(),
         }
     }
 
@@ -244,9 +247,22 @@ impl Place {
                 return Ok(self.listed(children, made_folder));
             }
             let missing = claim.count - standing;
-            let names: Vec<_> = (0..missing)
+            let at_once = missing.min(self.folder.creates_at_once(claim.data.len()));
+            let names: Vec<_> = (0..at_once)
                 .map(|_| self.folder.fresh_name(class))
                 .collect();
+            if at_once < missing {
+                match self.create_some(contact, class, claim, names) {
+                    Err(CallError::Refused(Refusal::NoNode)) => {}
+                    done => {
+                        done?;
+                        continue;
+                    }
+                }
+                self.make_folder(contact)?;
+                made_folder = true;
+                continue;
+            }
             let entered = contact.create_and_list(
                 self.folder.path().as_str(),
                 &names,
@@ -264,18 +280,49 @@ impl Place {
                     return Ok(self.listed(children, made_folder));
                 }
                 Err(CallError::Refused(Refusal::NoNode)) => {
-                    // Nodes that were in it went before the folder could; but somebody may have
-                    // made it again between two of our creates, so one of ours may be in it.
-                    self.withdraw();
+                    self.make_folder(contact)?;
                     made_folder = true;
-                    self.folder.seen(false);
-                    self.folder.make(contact)?;
                 }
                 // Asks again in the words that the backend now uses.
                 Err(CallError::Refused(Refusal::Unknown)) => {}
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Creates some of the nodes that were asked for. The rest, and the list, come after them.
+    fn create_some(
+        &mut self,
+        contact: &Contact<'_>,
+        class: Class,
+        claim: &Claim<'_>,
+        names: Vec<String>,
+    ) -> Step<()> {
+        let created = contact.create_all(
+            self.folder.path().as_str(),
+            &names,
+            &claim.data,
+            self.folder.grammar().mode(class),
+            self.folder.company(),
+        )?;
+        match self.note_created(contact, names, created) {
+            Ok(()) => {
+                self.folder.seen(true);
+                self.refuse_unreadable()
+            }
+            // Asks again in the words that the backend now uses.
+            Err(CallError::Refused(Refusal::Unknown)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The folder was missing for one of our creates.
+    fn make_folder(&mut self, contact: &Contact<'_>) -> Step<()> {
+        // Nodes that were in it went before the folder could; but somebody may have made it again
+        // between two of our creates, so one of ours may be in it.
+        self.withdraw();
+        self.folder.seen(false);
+        self.folder.make(contact)
     }
 
     /// Makes one node of ours, and does not list. Returns `false` if there is no folder to make it
@@ -399,11 +446,12 @@ impl Place {
             return Ok(());
         };
         let mut nodes = nodes.clone();
-        for create in creates {
-            if let Create::Name(name) = create {
-                nodes.extend(self.folder.find(contact, name)?);
-            }
-        }
+        let names = creates.iter().filter_map(|create| match create {
+            Create::Name(name) => Some(name.as_str()),
+            Create::Data(_) => None,
+        });
+        let names: Vec<_> = names.collect();
+        nodes.extend(self.folder.find_all(contact, &names)?);
         self.queued(nodes, contact);
         Ok(())
     }

@@ -9,6 +9,8 @@
 //!   of them is asked again, by itself, and gets an answer of its own. Only writes that are as good
 //!   as certain to be done are said in company, so that this is rare.
 //! - **Lost** with its connection, a write may have been done or not, as always.
+//! - **No packet is long**, whoever fills it: what one caller asks goes in as many as it takes. So
+//!   one may be refused when others were done; those are not asked again.
 //! - **The order** of writes is that in which they were said, as long as none is refused.
 //! - **No transaction number**: 3.8.0 answers a `create2` within a `multi` without the node's stat.
 //!   Whoever wants it asks for it.
@@ -18,6 +20,12 @@
 use super::codec::{self, Pack, Reply, ServerError};
 use super::group::{Group, Packet};
 use super::voice::Answer;
+
+/// Of one packet with several requests in it, whoever fills it. Far below the least `jute.maxbuffer`
+/// that an ensemble could live with, and so little that a server is never long at one packet.
+pub(super) const MOST_BYTES: usize = 16 << 10;
+/// As many requests as one packet has at the most.
+pub(super) const MOST_PARTS: usize = 128;
 
 /// Groups that were said together, and what is in which packet.
 pub(super) struct Batch {
@@ -91,10 +99,12 @@ impl Batch {
         }
         let mut contents = Vec::new();
         let mut add = |pack, may: bool, all: Vec<At>| {
-            if may && all.len() > 1 {
-                contents.push(Content::Together(pack, all));
-            } else {
-                contents.extend(all.into_iter().map(Content::Alone));
+            let bytes = |at: &At| groups[at.group].record(at.part).1.len();
+            for packet in split(&all, if may { MOST_PARTS } else { 1 }, bytes) {
+                contents.push(match packet {
+                    [at] => Content::Alone(*at),
+                    several => Content::Together(pack, several.to_vec()),
+                });
             }
         };
         add(Pack::Write, packing.writes, writes);
@@ -144,9 +154,8 @@ impl Batch {
                 }
             }
         }
-        // A list that was to see a create has not seen it.
         for group in undone {
-            self.groups[group].forget_answers();
+            self.groups[group].forget_reads();
         }
         let unanswered: Vec<_> = self
             .groups
@@ -185,6 +194,23 @@ impl Batch {
         }
         true
     }
+}
+
+/// Packets of no more than `most` parts each, in their order; of one part, whatever its length.
+fn split(all: &[At], most: usize, bytes: impl Fn(&At) -> usize) -> Vec<&[At]> {
+    let mut packets = Vec::new();
+    let mut rest = all;
+    while !rest.is_empty() {
+        let mut length = codec::PACK_BYTES;
+        let fit = rest.iter().take(most).take_while(|at| {
+            length += codec::PACK_PART_BYTES + bytes(at);
+            length <= MOST_BYTES
+        });
+        let (packet, left) = rest.split_at(fit.count().max(1));
+        packets.push(packet);
+        rest = left;
+    }
+    packets
 }
 
 impl Outcome {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::codec::{Expected, Pack, Request, Shape, TooLarge};
+use super::codec::{self, Expected, Pack, Request, Shape, TooLarge};
 use super::frame;
 use super::voice::{Answer, Lost, Slot};
 
@@ -117,9 +117,13 @@ impl Group {
         self.answers[part] = Some((answer, events_before));
     }
 
-    /// None of it was done: all is to be asked again.
-    pub(super) fn forget_answers(&mut self) {
-        self.answers.fill(None);
+    /// Some of its writes were not done: its lists, which were to see them, have not.
+    pub(super) fn forget_reads(&mut self) {
+        for (part, answer) in self.parts.iter().zip(&mut self.answers) {
+            if !codec::is_write(part.packet.shape.opcode) {
+                *answer = None;
+            }
+        }
     }
 
     /// As the answer to a part that went down with its connection, or never went.

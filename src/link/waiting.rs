@@ -9,7 +9,7 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::batch::{Outcome, Packing};
+use super::batch::{MOST_BYTES, Outcome, Packing};
 use super::group::Group;
 
 /// So many packets keep a server busy: it takes some 50 us for each, and answers within a few
@@ -17,8 +17,6 @@ use super::group::Group;
 const MOST_IN_FLIGHT: usize = 3;
 /// How long one waits, at the most.
 pub(crate) const LONGEST_WAIT: Duration = Duration::from_micros(500);
-/// Of one batch. Far below the least `jute.maxbuffer` that an ensemble could live with.
-const MOST_BYTES: usize = 16 << 10;
 /// After so many refusals in a row ...
 const MOST_REFUSALS: u32 = 3;
 /// ... so many groups go each by itself.

@@ -29,6 +29,12 @@ pub(crate) struct Contact<'a> {
     voice: Voice<'a>,
 }
 
+/// Of many reads that one caller makes.
+const READS_AT_ONCE: usize = 256;
+
+/// A node's data and stat.
+pub(crate) type Seen = (Vec<u8>, NodeStat);
+
 /// What [`Contact::create_and_list`] came to.
 pub(crate) struct Entered {
     /// For each name, in their order.
@@ -170,24 +176,14 @@ impl<'a> Contact<'a> {
         company: Company,
         watch: Option<&Watch>,
     ) -> Step<Entered> {
-        let creates = names.iter().map(|name| Request::Create {
-            path: format!("{folder}/{name}"),
-            data: Arc::clone(data),
-            mode,
-        });
+        let creates = creates(folder, names, data, mode);
         let list = Request::Children {
             path: folder.to_owned(),
             watch: watch.is_some(),
         };
         let mut answers = self.send_in(company, creates.chain([list]).collect())?;
         let listed = answers.pop().expect("one for each request");
-        let created = answers.into_iter().map(|answer| {
-            self.judge(answer).map(|reply| match reply {
-                Reply::Created(created) => created,
-                _ => unreachable!("a create is answered with a path"),
-            })
-        });
-        let created = created.collect();
+        let created = self.judge_created(answers);
         let after = listed.events_before;
         let listed = self.judge(listed).map(|reply| match reply {
             Reply::Children(children) => children,
@@ -197,6 +193,30 @@ impl<'a> Contact<'a> {
             watch.armed(after);
         }
         Ok(Entered { created, listed })
+    }
+
+    /// Creates nodes of these names in one write.
+    pub(crate) fn create_all(
+        &self,
+        folder: &str,
+        names: &[String],
+        data: &Arc<[u8]>,
+        mode: NodeMode,
+        company: Company,
+    ) -> Step<Vec<Step<Created>>> {
+        let requests = creates(folder, names, data, mode).collect();
+        let answers = self.send_in(company, requests)?;
+        Ok(self.judge_created(answers))
+    }
+
+    fn judge_created(&self, answers: Vec<Answer>) -> Vec<Step<Created>> {
+        let created = answers.into_iter().map(|answer| {
+            self.judge(answer).map(|reply| match reply {
+                Reply::Created(created) => created,
+                _ => unreachable!("a create is answered with a path"),
+            })
+        });
+        created.collect()
     }
 
     /// With a version, only if the data still has that version.
@@ -280,6 +300,41 @@ impl<'a> Contact<'a> {
             Reply::Stat(stat) => Ok(stat),
             _ => unreachable!("a stat is answered with a stat"),
         }
+    }
+
+    /// As [`Contact::stat`] of each, so many in one write as leave room for others.
+    pub(crate) fn stats(&self, paths: &[String]) -> Step<Vec<Option<NodeStat>>> {
+        let mut stats = Vec::with_capacity(paths.len());
+        for some in paths.chunks(READS_AT_ONCE) {
+            let requests = some.iter().map(Request::stat).collect();
+            for answer in self.send(requests)? {
+                stats.push(match self.judge(answer)? {
+                    Reply::Stat(stat) => stat,
+                    _ => unreachable!("a stat is answered with a stat"),
+                });
+            }
+        }
+        Ok(stats)
+    }
+
+    /// As [`Contact::watch_data`] of each, so many in one write as leave room for others.
+    pub(crate) fn watch_data_of(&self, watches: &[Watch]) -> Step<Vec<Step<Seen>>> {
+        let mut data = Vec::with_capacity(watches.len());
+        for some in watches.chunks(READS_AT_ONCE) {
+            let requests = some.iter().map(|watch| Request::Data {
+                path: watch.path().to_owned(),
+                watch: true,
+            });
+            let answers = self.send(requests.collect())?;
+            for (watch, answer) in some.iter().zip(answers) {
+                let judged = self.judge_and_arm(answer, Some(watch));
+                data.push(judged.map(|reply| match reply {
+                    Reply::Data(data, stat) => (data, stat),
+                    _ => unreachable!("data is answered with data"),
+                }));
+            }
+        }
+        Ok(data)
     }
 
     fn look(&self, request: Request) -> Step<Option<NodeStat>> {
@@ -471,6 +526,19 @@ impl<'a> Contact<'a> {
             _ => Ok(signal.wait(None)),
         }
     }
+}
+
+fn creates<'a>(
+    folder: &'a str,
+    names: &'a [String],
+    data: &'a Arc<[u8]>,
+    mode: NodeMode,
+) -> impl Iterator<Item = Request> + 'a {
+    names.iter().map(move |name| Request::Create {
+        path: format!("{folder}/{name}"),
+        data: Arc::clone(data),
+        mode,
+    })
 }
 
 impl Watch {

@@ -1,13 +1,27 @@
 //! What became of a create whose answer was lost.
 
+use std::collections::BTreeSet;
+use std::ops::Bound;
+
 use super::backend::{Created, Refusal};
 use super::call_error::{CallError, Step};
 use super::contact::{Contact, found};
 use super::orphan::Proof;
 use crate::link::Epoch;
 
-/// Looks for what a create, whose reply was lost, may have made: a child of `folder` that begins
-/// with `prefix` and lives with the session of `epoch`.
+/// Looks for what a create, whose reply was lost, may have made: see [`find_all_created`].
+pub(crate) fn find_created(
+    contact: &Contact<'_>,
+    folder: &str,
+    prefix: &str,
+    epoch: &Epoch,
+) -> Step<Option<Created>> {
+    Ok(find_all_created(contact, folder, &[prefix], epoch)?.pop())
+}
+
+/// Looks for what creates, whose replies were lost, may have made: children of `folder` that begin
+/// with one of `prefixes` and live with the session of `epoch`. However many there are, it makes
+/// one write, one list, and the looks at what the list shows in few flights.
 ///
 /// A list may come from a server that lags behind the one that took the create. So a write is made
 /// first (a delete of a node that cannot exist, refused with `NoNode`): once it is answered, this
@@ -15,24 +29,37 @@ use crate::link::Epoch;
 ///
 /// The check of the node's owner is no formality: a dying session may have made the name that is
 /// found, and counting it as ours let two hold at once in Curator (CURATOR-498).
-pub(crate) fn find_created(
+pub(crate) fn find_all_created(
     contact: &Contact<'_>,
     folder: &str,
-    prefix: &str,
+    prefixes: &[&str],
     epoch: &Epoch,
-) -> Step<Option<Created>> {
-    flush(contact, &format!("{folder}/{prefix}flush"))?;
+) -> Step<Vec<Created>> {
+    let Some(first) = prefixes.first() else {
+        return Ok(Vec::new());
+    };
+    flush(contact, &format!("{folder}/{first}flush"))?;
+    let prefixes: BTreeSet<&str> = prefixes.iter().copied().collect();
+    // None of them begins with another: each has a GUID of its own.
+    let is_sought = |name: &&str| {
+        let not_after = (Bound::Unbounded, Bound::Included(*name));
+        let nearest = prefixes.range::<str, _>(not_after).next_back();
+        nearest.is_some_and(|prefix| name.starts_with(prefix))
+    };
     let children = found(contact.children(folder))?.unwrap_or_default();
-    for name in children.iter().filter(|name| name.starts_with(prefix)) {
-        let path = format!("{folder}/{name}");
-        if let Some(stat) = contact.stat(&path)?
+    let paths = children.iter().filter(is_sought);
+    let paths: Vec<_> = paths.map(|name| format!("{folder}/{name}")).collect();
+    let mut created = Vec::with_capacity(paths.len());
+    let stats = contact.stats(&paths)?;
+    for (path, stat) in paths.into_iter().zip(stats) {
+        if let Some(stat) = stat
             && stat.ephemeral_owner == epoch.session_id()
         {
             let czxid = Some(stat.czxid);
-            return Ok(Some(Created { path, czxid }));
+            created.push(Created { path, czxid });
         }
     }
-    Ok(None)
+    Ok(created)
 }
 
 /// Looks whether the node at `path` is the one that was created in the session of `epoch` and is

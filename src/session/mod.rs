@@ -53,7 +53,7 @@ use self::backend::Backend;
 pub(crate) use self::call_error::{CallError, Step};
 use self::connection::{ConnectionEvent, ConnectionState};
 pub(crate) use self::contact::{Changes, Contact, found, gone};
-pub(crate) use self::created::{find_created, find_plain};
+pub(crate) use self::created::{find_all_created, find_plain};
 pub(crate) use self::loss::EpochBound;
 pub use self::loss::LossReason;
 use self::observe::observer::Observer;

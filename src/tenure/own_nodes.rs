@@ -84,16 +84,17 @@ impl Tenure {
     /// Looks at our nodes and leaves watches on them. Returns whether all were there.
     pub(super) fn watch_own_nodes(self: &Arc<Self>, contact: &Contact<'_>) -> Step<bool> {
         self.stands_on(contact)?;
-        let mut watches = Vec::with_capacity(self.nodes().len());
-        for path in self.nodes() {
-            if self.own_nodes.state.lock().ending {
-                return Ok(false);
-            }
+        if self.own_nodes.state.lock().ending {
+            return Ok(false);
+        }
+        let leave = |path: &String| {
             let this: Weak<Self> = Arc::downgrade(self);
-            let watch = Watch::new(contact, path, WatchKind::Data, Some(Wake::Lock(this)));
-            match found(contact.watch_data(&watch))? {
+            Watch::new(contact, path, WatchKind::Data, Some(Wake::Lock(this)))
+        };
+        let watches: Vec<_> = self.nodes().iter().map(leave).collect();
+        for seen in contact.watch_data_of(&watches)? {
+            match found(seen)? {
                 Some((data, stat)) if self.is_own(&stat) => {
-                    watches.push(watch);
                     if data.starts_with(REVOKE) {
                         self.tell_revocation();
                     }

@@ -29,6 +29,7 @@ mod lock_registry;
 mod long_queues;
 mod looking_around;
 mod lost_replies;
+mod many_permits;
 mod maximum;
 #[cfg(feature = "metrics")]
 mod metrics;

@@ -17,7 +17,7 @@ pub(super) use self::bytes::Malformed;
 pub(super) use self::reply::{Expected, digestible};
 pub(crate) use self::reply::{Reply, Stat, StepReply};
 pub(crate) use self::request::{Access, CreateMode, NewNode, Request, Step, WatchKind};
-pub(super) use self::request::{Pack, Shape, TooLarge, pack};
+pub(super) use self::request::{PACK_BYTES, PACK_PART_BYTES, Pack, Shape, TooLarge, pack};
 pub(crate) use self::server_error::ServerError;
 
 /// Whether a request of this kind is committed by a quorum when it is done.

@@ -134,6 +134,11 @@ pub(in crate::link) enum Pack {
     Never,
 }
 
+/// Of a frame of [`pack`], before and behind its parts: its header, and the mark of its end.
+pub(in crate::link) const PACK_BYTES: usize = 8 + PACK_PART_BYTES;
+/// Before each part: its kind, whether it is the last, an error.
+pub(in crate::link) const PACK_PART_BYTES: usize = 9;
+
 /// Appends one frame, whose number is still to be set, for several requests of one kind of
 /// [`Pack`]: their opcodes and records. Returns what its answer looks like.
 pub(in crate::link) fn pack<'a>(
@@ -158,7 +163,7 @@ pub(in crate::link) fn pack<'a>(
         opcodes.push(opcode);
     }
     write_multi_header(&mut writer, opcode::ERROR, true);
-    let length = i32::try_from(writer.wanted()).expect("of a few short requests");
+    let length = i32::try_from(writer.wanted()).expect("of requests that fit");
     frames[start..start + LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
     let expected = match kind {
         Pack::List => Expected::Lists(opcodes.len()),

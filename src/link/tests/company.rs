@@ -4,7 +4,7 @@ use super::super::codec::{CreateMode, NewNode, Reply, Request, ServerError};
 use super::super::voice::{Answer, Company, Lost, Slot};
 use super::*;
 
-const CREATE: i32 = 1;
+pub(super) const CREATE: i32 = 1;
 const CHILDREN: i32 = 8;
 const MULTI_READ: i32 = 22;
 /// So many packets are in flight before others wait.
@@ -19,27 +19,27 @@ impl Slot for Inbox {
     }
 }
 
-type Answers = Receiver<(Vec<Answer>, Vec<u64>)>;
+pub(super) type Answers = Receiver<(Vec<Answer>, Vec<u64>)>;
 
-fn soon(answers: &Answers) -> Vec<Answer> {
+pub(super) fn soon(answers: &Answers) -> Vec<Answer> {
     answers.recv_timeout(SOON).expect("an answer").0
 }
 
 /// A server of which nothing is known but what it is sent.
-struct Stage {
-    bench: Bench,
+pub(super) struct Stage {
+    pub(super) bench: Bench,
     _gate: Gate,
-    served: Served,
-    connection: u64,
+    pub(super) served: Served,
+    pub(super) connection: u64,
 }
 
 impl Stage {
     /// Who waits goes when there is room, and not by the clock.
-    fn new(server: &FakeServer) -> Self {
+    pub(super) fn new(server: &FakeServer) -> Self {
         Self::with(server, LONG)
     }
 
-    fn with(server: &FakeServer, longest_wait: Duration) -> Self {
+    pub(super) fn with(server: &FakeServer, longest_wait: Duration) -> Self {
         let setup = Setup {
             longest_wait,
             ..Setup::default()
@@ -55,7 +55,7 @@ impl Stage {
         }
     }
 
-    fn say(&self, company: Company, requests: &[Request]) -> Answers {
+    pub(super) fn say(&self, company: Company, requests: &[Request]) -> Answers {
         let (sender, answers) = unbounded();
         let slot = Arc::new(Inbox(sender));
         let said = self
@@ -66,12 +66,12 @@ impl Stage {
         answers
     }
 
-    fn share(&self, requests: &[Request]) -> Answers {
+    pub(super) fn share(&self, requests: &[Request]) -> Answers {
         self.say(Company::Shared, requests)
     }
 
     /// The server has this to do, and its number is returned; who comes now waits.
-    fn busy(&mut self) -> Vec<i32> {
+    pub(super) fn busy(&mut self) -> Vec<i32> {
         let all = (0..BUSY).map(|_| self.share(&[delete("/busy")]));
         let _answers: Vec<_> = all.collect();
         let numbers = (0..BUSY).map(|_| {
@@ -83,28 +83,28 @@ impl Stage {
     }
 
     /// Answers what made it busy.
-    fn idle(&mut self, busy: &[i32]) {
+    pub(super) fn idle(&mut self, busy: &[i32]) {
         for number in busy {
             self.served.reply(*number, 0);
         }
     }
 
     /// The next request must be of this kind: its number, and what is asked.
-    fn asked(&mut self, opcode: i32) -> (i32, Vec<u8>) {
+    pub(super) fn asked(&mut self, opcode: i32) -> (i32, Vec<u8>) {
         let body = self.served.0.receive().expect("a request");
         assert_eq!(int(&body, 4), opcode);
         (int(&body, 0), body[8..].to_vec())
     }
 }
 
-fn delete(path: &str) -> Request {
+pub(super) fn delete(path: &str) -> Request {
     Request::Delete {
         path: path.into(),
         version: None,
     }
 }
 
-fn create(path: &str) -> Request {
+pub(super) fn create(path: &str) -> Request {
     Request::Create(NewNode {
         path: path.into(),
         data: Vec::new(),
@@ -113,45 +113,45 @@ fn create(path: &str) -> Request {
     })
 }
 
-fn list(path: &str, watch: bool) -> Request {
+pub(super) fn list(path: &str, watch: bool) -> Request {
     Request::GetChildren {
         path: path.into(),
         watch,
     }
 }
 
-fn created(path: &str) -> Answer {
+pub(super) fn created(path: &str) -> Answer {
     Answer::Done(Reply::Created(path.into()))
 }
 
-fn listed(names: &[&str]) -> Answer {
+pub(super) fn listed(names: &[&str]) -> Answer {
     let names = names.iter().map(|name| (*name).to_owned());
     Answer::Done(Reply::Children(names.collect()))
 }
 
-const DONE: Answer = Answer::Done(Reply::Done);
+pub(super) const DONE: Answer = Answer::Done(Reply::Done);
 
-fn text(text: &str) -> Vec<u8> {
+pub(super) fn text(text: &str) -> Vec<u8> {
     let length = i32::try_from(text.len()).expect("short");
     [&length.to_be_bytes(), text.as_bytes()].concat()
 }
 
-fn names(names: &[&str]) -> Vec<u8> {
+pub(super) fn names(names: &[&str]) -> Vec<u8> {
     let count = i32::try_from(names.len()).expect("few");
     let names = names.iter().flat_map(|name| text(name));
     count.to_be_bytes().into_iter().chain(names).collect()
 }
 
-fn result(kind: i32, record: &[u8]) -> Vec<u8> {
+pub(super) fn result(kind: i32, record: &[u8]) -> Vec<u8> {
     let header = [&kind.to_be_bytes()[..], &[0], &0_i32.to_be_bytes()].concat();
     [&header[..], record].concat()
 }
 
-fn error(err: i32) -> Vec<u8> {
+pub(super) fn error(err: i32) -> Vec<u8> {
     result(-1, &err.to_be_bytes())
 }
 
-fn results(each: &[Vec<u8>]) -> Vec<u8> {
+pub(super) fn results(each: &[Vec<u8>]) -> Vec<u8> {
     let end = [255, 255, 255, 255, 1, 255, 255, 255, 255];
     [&each.concat()[..], &end].concat()
 }

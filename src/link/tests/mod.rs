@@ -9,6 +9,7 @@ mod breaks;
 mod company;
 mod hostile;
 mod kept;
+mod packets;
 mod probes;
 mod relaying;
 mod sessions;
