@@ -1,9 +1,12 @@
 //! A nightly job that must run once, though every machine has it in its crontab.
 //!
-//! Who comes first does it. The others see who does it, or that it is done, and leave. A record in
-//! the shared store (here: a file) says which night is done, so that a machine whose clock is late
-//! does not do it again; it is written with a fencing token, and refuses an older one. When the
-//! lock is lost or asked for, the work stops at its next step and can be taken up by another.
+//! Who comes first does it. The others see who does it, or that it is done, and leave. The lock alone
+//! cannot say that it was done: a machine whose clock is late comes when the lock is free again. So
+//! a record in the shared store (here: a file) says which night was done last, and no night that is
+//! not newer is done. It is written with a fencing token, and refuses an older one. When the lock is
+//! lost or asked for, the work stops at its next step and can be taken up by another.
+//!
+//! A machine whose clock is ahead does a night early, and nobody does the nights in between.
 //!
 //! ```text
 //! cargo run --example nightly -- --night 2026-11-21 --steps 20     # in two terminals at once
@@ -13,9 +16,11 @@
 //! Ends with 0 when the night is done, by whomever; with 75 ("try again", as `sysexits` has it)
 //! when it is not done yet; with 1 when something is wrong.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Parser;
@@ -33,9 +38,9 @@ struct Arguments {
     /// The lock's path.
     #[arg(long, default_value = "/jobs/nightly-report")]
     lock: String,
-    /// Which night, as all machines name it.
+    /// Which night: a date, such as 2026-11-21.
     #[arg(long)]
-    night: String,
+    night: Night,
     /// The shared store.
     #[arg(long, default_value = "nightly.record")]
     record: PathBuf,
@@ -87,8 +92,13 @@ fn run(arguments: &Arguments) -> Result<Outcome> {
     };
     // Only now: before, another could have been about to write it.
     let record = Record::read(&arguments.record)?;
-    if record.night == arguments.night {
-        println!("{} is done already", arguments.night);
+    // Not only the same one: the record may have been written by a machine whose clock is ahead of
+    // ours, and then our night is over.
+    if let Some(last) = record.night.filter(|last| *last >= arguments.night) {
+        println!(
+            "{} is not newer than {last}, which is done",
+            arguments.night
+        );
         return Ok(Outcome::Done);
     }
     let token = guard.fencing_token()?;
@@ -134,9 +144,37 @@ fn work(guard: &MutexGuard, steps: u32) -> bool {
     guard.is_held()
 }
 
+/// A date as ISO 8601 writes it: the order of the texts is that of the days.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Night(String);
+
+impl FromStr for Night {
+    type Err = String;
+
+    fn from_str(text: &str) -> std::result::Result<Self, String> {
+        let is_date = text.len() == 10
+            && text.char_indices().all(|(at, char)| match at {
+                4 | 7 => char == '-',
+                _ => char.is_ascii_digit(),
+            });
+        if is_date {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(format!("{text}: not a date such as 2026-11-21"))
+        }
+    }
+}
+
+impl fmt::Display for Night {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// Which night was done last, and by what right.
 struct Record {
-    night: String,
+    /// Empty before the first.
+    night: Option<Night>,
     token: u64,
 }
 
@@ -147,15 +185,20 @@ impl Record {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
             Err(error) => return Err(format!("{}: {error}", path.display()).into()),
         };
-        let (token, night) = text.trim().split_once(' ').unwrap_or(("0", ""));
+        let Some((token, night)) = text.trim().split_once(' ') else {
+            return Ok(Self {
+                night: None,
+                token: 0,
+            });
+        };
         Ok(Self {
-            night: night.to_owned(),
+            night: Some(night.parse()?),
             token: token.parse()?,
         })
     }
 
     /// What a store must do itself, in one step: refuse a writer that is late.
-    fn write(path: &Path, night: &str, token: FencingToken) -> Result<()> {
+    fn write(path: &Path, night: &Night, token: FencingToken) -> Result<()> {
         let before = Self::read(path)?;
         if token.as_u64() < before.token {
             let newest = before.token;

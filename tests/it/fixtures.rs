@@ -82,7 +82,7 @@ pub(crate) struct Puppet {
 
 impl Puppet {
     pub(crate) fn start(servers: &str, path: &str) -> Self {
-        let mut command = Command::new(program());
+        let mut command = Command::new(example("puppet"));
         #[cfg(feature = "tls")]
         if let Some(cover) = cover::get() {
             command.env("ZK_TLS_CA", cover.ca());
@@ -136,11 +136,11 @@ impl Drop for Puppet {
 }
 
 /// Cargo builds examples before it runs tests, and puts them beside the tests' folder.
-pub(crate) fn program() -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     let mut path = std::env::current_exe().expect("we run");
     path.pop();
     if path.ends_with("deps") {
         path.pop();
     }
-    path.join("examples/puppet")
+    path.join("examples").join(name)
 }

@@ -17,6 +17,7 @@ mod company;
 mod connecting;
 mod curator;
 mod debugging;
+mod examples;
 mod fenced_writes;
 mod fixtures;
 mod guards;

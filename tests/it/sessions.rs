@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use zklock::{Acl, ConnectionEvent, LockState, RwLock, SimpleMutex};
 
 use crate::fixtures::{
-    Puppet, SOON, T, children, client, client_at, mutex, program, raw, server, wait_for_children,
+    Puppet, SOON, T, children, client, client_at, example, mutex, raw, server, wait_for_children,
 };
 use crate::support::{Proxy, Server, process, wait_until};
 
@@ -198,7 +198,7 @@ fn a_lost_lock_is_not_entered_again() {
 /// too long, so it says what it must be told. Another process, for a logger of its own.
 #[test]
 fn a_short_timeout_is_warned_of_where_the_tick_is_not_known() {
-    let mut puppet = Command::new(program())
+    let mut puppet = Command::new(example("puppet"))
         .args([&server().connect_string(), "/session/ticks", "3000"])
         .env("RUST_LOG", "zklock=warn")
         .stdin(Stdio::piped())

@@ -1,0 +1,169 @@
+//! The programs in `examples/` do what their first lines say.
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use crate::fixtures::{example, server};
+
+/// The program as `cargo run --example` would start it, with the server that nobody harms.
+fn program(name: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(example(name));
+    command.args(["--servers", &server().connect_string()]);
+    command.args(arguments);
+    command
+}
+
+fn text(output: &Output) -> String {
+    let both = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8_lossy(&both).into_owned()
+}
+
+/// One run of the nightly job; returns its status and what it said.
+fn nightly(lock: &str, record: &Path, night: &str, steps: &str) -> (Option<i32>, String) {
+    let output = nightly_job(lock, record, night, steps)
+        .output()
+        .expect("the example `nightly`; build it by `cargo build --examples`");
+    (output.status.code(), text(&output))
+}
+
+fn nightly_job(lock: &str, record: &Path, night: &str, steps: &str) -> Command {
+    let mut command = program("nightly", &["--lock", lock, "--night", night]);
+    command.arg("--record").arg(record);
+    command.args(["--steps", steps]);
+    command
+}
+
+/// The machine whose clock is late came after the night that is ahead of it, did an old night again,
+/// and by its record had the newer one done again: 22, 21 and 22 were all run.
+#[test]
+fn no_night_is_done_after_a_newer_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let record = folder.path().join("record");
+    let lock = "/examples/nightly/clocks";
+    let mut done = Vec::new();
+    for night in ["2026-11-22", "2026-11-21", "2026-11-22", "2026-11-23"] {
+        let (status, said) = nightly(lock, &record, night, "1");
+        assert_eq!(status, Some(0), "{said}");
+        if said.contains("is done, by us") {
+            done.push(night);
+        }
+    }
+    assert_eq!(done, ["2026-11-22", "2026-11-23"]);
+}
+
+#[test]
+fn of_many_machines_one_does_the_night() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let record = folder.path().join("record");
+    let machines: Vec<_> = (0..4)
+        .map(|_| {
+            let mut machine = nightly_job("/examples/nightly/many", &record, "2026-11-21", "2");
+            machine.stdout(Stdio::piped()).stderr(Stdio::piped());
+            machine.spawn().expect("built with the tests")
+        })
+        .collect();
+    let said = machines.into_iter().map(|machine| {
+        let output = machine.wait_with_output().expect("it ends");
+        let said = text(&output);
+        assert!(matches!(output.status.code(), Some(0 | 75)), "{said}");
+        said
+    });
+    let said: Vec<_> = said.collect();
+    let by_us = said.iter().filter(|said| said.contains("is done, by us"));
+    assert_eq!(by_us.count(), 1, "{said:?}");
+}
+
+#[test]
+fn a_nightly_job_that_is_asked_stops_and_another_takes_it_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let record = folder.path().join("record");
+    let (lock, night) = ("/examples/nightly/asked", "2026-11-21");
+    let mut long = nightly_job(lock, &record, night, "100000");
+    let mut long = long
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("built with the tests");
+    let mut lines = BufReader::new(long.stdout.take().expect("piped"));
+    let mut line = String::new();
+    lines.read_line(&mut line).expect("its first step");
+    let long = Ends(long);
+    let mut ask = nightly_job(lock, &record, night, "1");
+    let asked = ask.arg("--revoke").output().expect("built with the tests");
+    assert!(text(&asked).contains("asked to stop"), "{}", text(&asked));
+    assert_eq!(long.status(), Some(75), "not done yet");
+    let (status, said) = nightly(lock, &record, night, "1");
+    assert_eq!(status, Some(0), "{said}");
+    assert!(said.contains("is done, by us"), "{said}");
+}
+
+#[test]
+fn no_reader_of_the_catalogue_sees_a_mix() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let processes: Vec<_> = (0..2)
+        .map(|_| {
+            let arguments = ["--lock", "/examples/catalogue", "--seconds", "2"];
+            let mut process = program("catalogue", &arguments);
+            process.args(["--write-every-ms", "5", "--directory"]);
+            process.arg(folder.path());
+            process.stdout(Stdio::piped()).stderr(Stdio::piped());
+            process.spawn().expect("built with the tests")
+        })
+        .collect();
+    for process in processes {
+        let output = process.wait_with_output().expect("it ends");
+        let said = text(&output);
+        assert!(output.status.success(), "{said}");
+        assert!(!said.starts_with("0 reads"), "{said}");
+        assert!(!said.contains(" 0 writes"), "{said}");
+    }
+}
+
+#[test]
+fn the_pool_works_on_each_item_and_never_by_more_than_the_maximum() {
+    let client = crate::fixtures::client();
+    let path = "/examples/pool";
+    let most = zklock::SharedCount::new(&client, "/examples/pool-max", 3).expect("a good path");
+    let pool = zklock::Semaphore::builder(&client, path)
+        .shared_max(&most)
+        .build()
+        .expect("a good path");
+    let arguments = ["--pool", path, "--items", "12"];
+    let mut process = program("pool", &arguments);
+    let mut process = process
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("built with the tests");
+    let lines = BufReader::new(process.stdout.take().expect("piped")).lines();
+    let _ends = Ends(process);
+    let mut done: Vec<u32> = Vec::new();
+    for line in lines {
+        let line = line.expect("text");
+        let holders = pool.participants().expect("a server that works");
+        let holders = holders.iter().filter(|one| one.is_holder()).count();
+        assert!(holders <= 3, "{holders} work");
+        let item = line
+            .strip_prefix("item ")
+            .and_then(|rest| rest.strip_suffix(" is done"));
+        done.extend(item.and_then(|item| item.parse::<u32>().ok()));
+    }
+    done.sort_unstable();
+    assert_eq!(done, (1..=12).collect::<Vec<_>>());
+}
+
+/// A process that does not outlive its test.
+struct Ends(Child);
+
+impl Ends {
+    fn status(mut self) -> Option<i32> {
+        self.0.wait().expect("ours").code()
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        // Fails when it has ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
