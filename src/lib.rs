@@ -29,6 +29,34 @@
 //! harm, have the store check [fencing tokens](FencingToken); or write to ZooKeeper by a
 //! [`Transaction`], which the servers execute only while the lock is ours.
 //!
+//! # Keep the guard
+//! What is guarded is held as long as the guard lives, and Rust drops at once what has no name.
+//! The name `_guard` is one, and `_` is none:
+//!
+//! ```no_run
+//! # fn main() -> zklock::Result<()> {
+//! # let client = zklock::Client::connect("zk1:2181,zk2:2181,zk3:2181")?;
+//! # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+//! # fn work() {}
+//! let _ = lock.lock()?; // WRONG: given back at once
+//! work();
+//! if lock.try_lock()?.is_some() {
+//!     work(); // WRONG: was given back before
+//! }
+//!
+//! if let Some(_guard) = lock.try_lock()? {
+//!     work(); // right: held to the end of the block
+//! }
+//! let _guard = lock.lock()?;
+//! work(); // right: held to the end of the function
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The compiler warns of `lock.lock()?;` by itself. To be warned of `let _ = ..` and of
+//! `lock.try_lock()?;`, put `#![warn(let_underscore_drop, unused_results)]` into your program.
+//! Nothing warns of `.is_some()`.
+//!
 //! # Where to start
 //! [`Client`] connects. Then, by what you need:
 //!

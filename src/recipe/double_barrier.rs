@@ -249,6 +249,7 @@ impl DoubleBarrierBuilder<'_> {
 ///
 /// Dropping it leaves without waiting for the others, in the background. It can be sent to another
 /// thread.
+#[clippy::has_significant_drop]
 #[must_use = "the member leaves as soon as this is dropped"]
 pub struct Membership {
     inner: Arc<Inner>,

@@ -21,6 +21,8 @@ mod shown;
 mod simple_mutex;
 mod together;
 mod transaction;
+#[cfg(doctest)]
+mod traps;
 mod view;
 
 pub use self::barrier::Barrier;

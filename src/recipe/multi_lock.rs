@@ -349,6 +349,7 @@ impl Drop for Held {
 ///
 /// It belongs to its thread. Dropping never panics, and blocks for each lock as the drop of that
 /// lock's own guard does.
+#[clippy::has_significant_drop]
 #[must_use = "the locks are given back as soon as the guard is dropped"]
 pub struct MultiLockGuard {
     held: Held,

@@ -91,6 +91,10 @@ impl Mutex {
     /// While ZooKeeper cannot be reached it waits as long as the client's
     /// [`RetryPolicy`](crate::RetryPolicy) says.
     ///
+    /// Keep the guard: `let _guard = lock.lock()?` holds to the end of the block, and
+    /// `let _ = lock.lock()?` gives the lock back at once; see
+    /// [the crate's page](crate#keep-the-guard).
+    ///
     /// Re-entrant: the thread that holds it goes in again. It is free once both guards are gone.
     ///
     /// ```no_run
@@ -129,14 +133,21 @@ impl Mutex {
     /// # let client = zklock::Client::connect("localhost:2181")?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// # fn make_the_report() {}
-    /// // Every machine runs this at midnight; one of them does the work.
     /// match lock.try_lock()? {
-    ///     Some(_guard) => make_the_report(),
-    ///     None => println!("another machine does it"),
+    ///     Some(_guard) => make_the_report(), // held to the end of this line
+    ///     None => println!("somebody is at it"),
     /// }
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// - **Keep the guard.** In `if lock.try_lock()?.is_some() { .. }` it is dropped before the
+    ///   block, which runs without the lock; so is that of `lock.try_lock()?;`. See
+    ///   [the crate's page](crate#keep-the-guard).
+    /// - **It says that nobody is at it now**, not that nobody did it before. Whoever comes when the
+    ///   first one is done takes the lock and does it again. A job that is to run once, for each
+    ///   night say, needs a record of what is done, which is read and written under the lock: by a
+    ///   [`transaction`](MutexGuard::transaction), or in the store that the job writes to.
     ///
     /// # Errors
     /// As [`lock`](Self::lock); [`is_connection_loss`](Error::is_connection_loss) at once when
@@ -572,6 +583,7 @@ impl MutexBuilder<'_> {
 ///     }
 /// }
 /// ```
+#[clippy::has_significant_drop]
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct MutexGuard(Hold<LocalQueue>);
 

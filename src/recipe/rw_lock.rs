@@ -94,7 +94,7 @@ impl RwLock {
     }
 
     /// Waits until this thread may read. While ZooKeeper cannot be reached it waits as long as the
-    /// client's [`RetryPolicy`](crate::RetryPolicy) says.
+    /// client's [`RetryPolicy`](crate::RetryPolicy) says. [Keep the guard](crate#keep-the-guard).
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
@@ -185,7 +185,7 @@ impl RwLock {
     }
 
     /// Waits until this thread may write. While ZooKeeper cannot be reached it waits as long as the
-    /// client's [`RetryPolicy`](crate::RetryPolicy) says.
+    /// client's [`RetryPolicy`](crate::RetryPolicy) says. [Keep the guard](crate#keep-the-guard).
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock), and
@@ -497,6 +497,7 @@ impl RwLockBuilder<'_> {
 ///
 /// It belongs to its thread. Dropping never panics, and blocks for at most about a sixth of the
 /// session timeout; see [`MutexGuard`](crate::MutexGuard).
+#[clippy::has_significant_drop]
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct RwReadGuard(Hold<SharedQueue>);
 
@@ -513,6 +514,7 @@ guard_traits!(RwReadGuard, "RwReadGuard");
 ///
 /// It belongs to its thread. Dropping never panics, and blocks for at most about a sixth of the
 /// session timeout; see [`MutexGuard`](crate::MutexGuard).
+#[clippy::has_significant_drop]
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct RwWriteGuard(Hold<LocalQueue>, RwLock);
 

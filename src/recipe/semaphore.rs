@@ -77,7 +77,7 @@ impl Semaphore {
     }
 
     /// Waits for a permit. While ZooKeeper cannot be reached it waits as long as the client's
-    /// [`RetryPolicy`](crate::RetryPolicy) says.
+    /// [`RetryPolicy`](crate::RetryPolicy) says. [Keep it](crate#keep-the-guard): `_` is no name.
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock); also [`is_invalid`](Error::is_invalid) if others use
@@ -453,6 +453,7 @@ impl SemaphoreBuilder<'_> {
 /// It can be sent to another thread and dropped there. Dropping never panics, and blocks for at
 /// most about a sixth of the session timeout; what ZooKeeper does not confirm in that time is
 /// removed in the background.
+#[clippy::has_significant_drop]
 #[must_use = "the permit is given back as soon as it is dropped"]
 pub struct Permit(HeldPermits);
 

@@ -63,7 +63,7 @@ impl SemaphoreMutex {
     }
 
     /// Waits for the lock. While ZooKeeper cannot be reached it waits as long as the client's
-    /// [`RetryPolicy`](crate::RetryPolicy) says.
+    /// [`RetryPolicy`](crate::RetryPolicy) says. [Keep the guard](crate#keep-the-guard).
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock); also [`is_invalid`](crate::Error::is_invalid) if
@@ -222,6 +222,7 @@ impl SemaphoreMutexBuilder<'_> {
 ///     Ok(())
 /// }
 /// ```
+#[clippy::has_significant_drop]
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct SemaphoreMutexGuard(HeldPermits);
 

@@ -72,7 +72,8 @@ impl SimpleMutex {
     }
 
     /// Waits until this thread holds the lock. While ZooKeeper cannot be reached it waits as long
-    /// as the client's [`RetryPolicy`](crate::RetryPolicy) says.
+    /// as the client's [`RetryPolicy`](crate::RetryPolicy) says. [Keep the
+    /// guard](crate#keep-the-guard).
     ///
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
@@ -86,11 +87,12 @@ impl SimpleMutex {
     /// # fn main() -> zklock::Result<()> {
     /// # let client = zklock::Client::connect("localhost:2181")?;
     /// let lock = zklock::SimpleMutex::new(&client, "/exclusive_lock/lock")?;
-    /// if lock.try_lock()?.is_none() {
+    /// let Some(_guard) = lock.try_lock()? else {
     ///     for holder in lock.participants()? {
     ///         println!("busy: {holder}"); // or whatever a script wrote into the node
     ///     }
-    /// }
+    ///     return Ok(());
+    /// };
     /// # Ok(())
     /// # }
     /// ```
@@ -286,6 +288,7 @@ impl SimpleMutexBuilder<'_> {
 ///
 /// It belongs to its thread. Dropping never panics, and blocks for at most about a sixth of the
 /// session timeout; see [`MutexGuard`](crate::MutexGuard).
+#[clippy::has_significant_drop]
 #[must_use = "the lock is given back as soon as the guard is dropped"]
 pub struct SimpleMutexGuard(Hold<LocalQueue>);
 
