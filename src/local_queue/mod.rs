@@ -149,6 +149,9 @@ impl LocalQueue {
         if self.owner.load(Ordering::Relaxed) != me {
             return Ok(false);
         }
+        if !self.policy.reentrant {
+            return Err(holds_already(self.path()));
+        }
         if let Turn::Held(tenure_use) = &self.state.lock().turn {
             tenure_use.tenure.refuse_lost()?;
         }
@@ -506,6 +509,14 @@ impl Drop for LocalQueue {
             self.contest.abandon(&tenure_use.tenure, tenure_use.news);
         }
     }
+}
+
+/// The refusal of a re-entry by a lock that was built without.
+#[cold]
+pub(crate) fn holds_already(path: &LockPath) -> Error {
+    Error::would_deadlock(format!(
+        "{path}: this thread holds it already, and it was built with reentrant(false)"
+    ))
 }
 
 fn too_deep() -> Error {

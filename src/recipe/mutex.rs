@@ -31,6 +31,8 @@ use crate::znode::path::LockPath;
 /// - **Re-entrant**: a thread that holds it can lock it again through the same `Mutex` object or a
 ///   clone; it is free once all those guards are dropped. Two objects built for one path are two
 ///   contenders, and a thread that locks both waits for itself. Share one object: it is `Sync`.
+///   All work on the thread that holds gets in, also unrelated work that a thread pool or an
+///   executor runs there meanwhile; see [`MutexBuilder::reentrant`].
 /// - **When contact is lost** the guard is [`Suspect`](crate::LockState::Suspect); waiting threads
 ///   go on waiting, within their deadlines.
 /// - **When the session is lost** the guard is [`Lost`](crate::LockState::Lost), before any other
@@ -514,6 +516,32 @@ impl MutexBuilder<'_> {
     /// asked, the lock is neither handed to another thread of this process nor kept idle.
     pub fn revocable(mut self, revocable: bool) -> Self {
         self.policy.revocable = revocable;
+        self
+    }
+
+    /// Whether the thread that holds the lock can lock it again. Defaults to yes. With `false`, that
+    /// thread gets an error at once, by every verb, whose
+    /// [`is_would_deadlock`](Error::is_would_deadlock) is true.
+    ///
+    /// A hold belongs to a thread, and re-entry cannot tell a nested call from other work that
+    /// happens to run on the same thread while it holds. Thread pools and executors do that: in
+    /// rayon, a thread that waits in `join` or `scope` takes up other jobs; on an executor of one
+    /// thread, a task that awaits while it holds lets the others run. Use `false` where sections run
+    /// on such threads, and let the refused work try again later: to wait there would stop the very
+    /// thread that is to give the lock back.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// let lock = zklock::Mutex::builder(&client, "/locks/counter").reentrant(false).build()?;
+    /// let _guard = lock.lock()?;
+    /// let refused = lock.lock().expect_err("this thread is inside");
+    /// assert!(refused.is_would_deadlock());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn reentrant(mut self, reentrant: bool) -> Self {
+        self.policy.reentrant = reentrant;
         self
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::{GlobalQueue, WaitStrategy};
-use crate::local_queue::{LocalQueue, Policy, SharedQueue};
+use crate::local_queue::{LocalQueue, Policy, SharedQueue, holds_already};
 use crate::recipe::guard::{
     fencing_token_method, guard_traits, holding_methods, revocation_method, transaction_method,
     unlock_methods,
@@ -68,6 +68,7 @@ use crate::znode::path::LockPath;
 pub struct RwLock {
     writers: Arc<LocalQueue>,
     readers: Arc<SharedQueue>,
+    reentrant: bool,
     data: NodeData,
 }
 
@@ -89,6 +90,7 @@ impl RwLock {
             labels: None,
             strategy: WaitStrategy::default(),
             policy: Policy::default(),
+            reentrant: true,
             data: None,
         }
     }
@@ -112,11 +114,12 @@ impl RwLock {
     }
 
     fn try_read_within(&self, data: &NodeData) -> Result<Option<RwReadGuard>> {
+        self.refuse_reentry()?;
         if self.writes_only() {
             if self.session().connection() == 0 {
                 return Err(Error::connection_loss(self.session().target()));
             }
-            return self.read_within(&Bound::none(), data).map(Some);
+            return self.read_anyhow(&Bound::none(), data).map(Some);
         }
         // An idle write lock of ours would keep us out.
         self.writers.end_idle()?;
@@ -170,6 +173,12 @@ impl RwLock {
     }
 
     fn read_within(&self, bound: &Bound, data: &NodeData) -> Result<RwReadGuard> {
+        self.refuse_reentry()?;
+        self.read_anyhow(bound, data)
+    }
+
+    /// Also as a re-entry that others are refused: a writer becomes a reader.
+    fn read_anyhow(&self, bound: &Bound, data: &NodeData) -> Result<RwReadGuard> {
         if self.writes_only() {
             let writing = self.writers.tenure();
             self.readers.acquire_under(&writing, bound, &data.now())?;
@@ -206,6 +215,7 @@ impl RwLock {
 
     fn try_write_within(&self, data: &NodeData) -> Result<Option<RwWriteGuard>> {
         self.refuse_upgrade()?;
+        self.refuse_reentry()?;
         let held = self.writers.try_acquire(|| data.now())?;
         Ok(held.then(|| RwWriteGuard(Hold::new(&self.writers), self.clone())))
     }
@@ -257,8 +267,21 @@ impl RwLock {
 
     fn write_within(&self, bound: &Bound, data: &NodeData) -> Result<RwWriteGuard> {
         self.refuse_upgrade()?;
+        self.refuse_reentry()?;
         self.writers.acquire(bound, || data.now())?;
         Ok(RwWriteGuard(Hold::new(&self.writers), self.clone()))
+    }
+
+    fn refuse_reentry(&self) -> Result<()> {
+        if self.reentrant {
+            return Ok(());
+        }
+        // Before the queues: in a forked child their locks may be held for ever.
+        self.session().refuse_child()?;
+        if self.writers.is_owner() || self.readers.depth() > 0 {
+            return Err(holds_already(self.writers.path()));
+        }
+        Ok(())
     }
 
     fn refuse_upgrade(&self) -> Result<()> {
@@ -361,6 +384,7 @@ pub struct RwLockBuilder<'a> {
     labels: Option<(String, String)>,
     strategy: WaitStrategy,
     policy: Policy,
+    reentrant: bool,
     data: Option<Vec<u8>>,
 }
 
@@ -445,6 +469,16 @@ impl RwLockBuilder<'_> {
         self
     }
 
+    /// Whether a thread that reads or writes can do so again, and a thread that writes can also
+    /// read. Defaults to yes. With `false` it gets an error at once, by every verb, whose
+    /// [`is_would_deadlock`](Error::is_would_deadlock) is true; see
+    /// [`MutexBuilder::reentrant`](crate::MutexBuilder::reentrant) for when to want that.
+    /// [`downgrade`](RwWriteGuard::downgrade) works all the same.
+    pub fn reentrant(mut self, reentrant: bool) -> Self {
+        self.reentrant = reentrant;
+        self
+    }
+
     /// The name under which the client's [`Observer`](crate::Observer) hears of this lock; see
     /// [`MutexBuilder::label`](crate::MutexBuilder::label). Defaults to none.
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
@@ -485,6 +519,7 @@ impl RwLockBuilder<'_> {
         let (revocable, label) = (self.policy.revocable, self.policy.label.clone());
         Ok(RwLock {
             readers: SharedQueue::new(queue(Class::Read), revocable, label, self.client.keep()),
+            reentrant: self.reentrant,
             writers: LocalQueue::new(queue(Class::Write), self.policy, self.client.keep()),
             data,
         })
@@ -547,7 +582,7 @@ impl RwWriteGuard {
     /// that the write lock was lost, or that the folder's sequence numbers are almost used up (from
     /// 2,000,000,000 on), where no reader can keep a writer's place.
     pub fn downgrade(self) -> std::result::Result<RwReadGuard, DowngradeError> {
-        match self.1.read() {
+        match self.1.read_anyhow(&Bound::none(), &self.1.data) {
             Ok(reading) => {
                 // The reader stands in its place; nobody relies on its end.
                 drop(self.send_off());

@@ -65,6 +65,7 @@ impl SimpleMutex {
         SimpleMutexBuilder {
             client,
             path,
+            reentrant: true,
             revocable: false,
             label: None,
             data: None,
@@ -235,6 +236,7 @@ impl fmt::Debug for SimpleMutex {
 pub struct SimpleMutexBuilder<'a> {
     client: &'a Client,
     path: &'a str,
+    reentrant: bool,
     revocable: bool,
     label: Label,
     data: Option<Vec<u8>>,
@@ -245,6 +247,13 @@ impl SimpleMutexBuilder<'_> {
     /// [`MutexBuilder::revocable`](crate::MutexBuilder::revocable). Defaults to no.
     pub fn revocable(mut self, revocable: bool) -> Self {
         self.revocable = revocable;
+        self
+    }
+
+    /// Whether the thread that holds the lock can lock it again; see
+    /// [`MutexBuilder::reentrant`](crate::MutexBuilder::reentrant). Defaults to yes.
+    pub fn reentrant(mut self, reentrant: bool) -> Self {
+        self.reentrant = reentrant;
         self
     }
 
@@ -273,6 +282,7 @@ impl SimpleMutexBuilder<'_> {
         let policy = Policy {
             // Waiters leave no node, so nobody would ever be known to wait.
             hand_off: false,
+            reentrant: self.reentrant,
             revocable: self.revocable,
             label: self.label,
             ..Policy::default()

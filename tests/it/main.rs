@@ -43,6 +43,7 @@ mod outages;
 mod partitions;
 mod positions;
 mod processes;
+mod reentry;
 mod revocation;
 mod rw_lock;
 #[cfg(feature = "sasl")]
