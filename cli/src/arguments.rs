@@ -118,9 +118,9 @@ pub(crate) enum Verb {
 /// Run a command while holding a lock.
 ///
 /// The command runs in its own process group, without a shell between. INT, TERM, HUP, QUIT, USR1
-/// and USR2 are passed on to the group. If the lock is lost, the group is stopped before anybody
-/// else can have the lock. A process that leaves the group by setsid(2), as daemons do, is out of
-/// reach.
+/// and USR2 are passed on to the group. If the lock is lost, the command and all its descendants,
+/// whatever group or session they are of, are stopped before anybody else can have the lock. When
+/// the command ends, the lock is held until all its descendants have ended, or been ended.
 ///
 /// The command finds ZKLOCK_PATH, ZKLOCK_NODE and ZKLOCK_SESSION in its environment, and, if the
 /// lock excludes everybody, ZKLOCK_FENCING_TOKEN: a number that rises from holder to holder, for
@@ -156,6 +156,20 @@ pub(crate) struct Run {
     /// For short jobs that several machines start by clocks that differ.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "0s", hide_default_value = true)]
     pub(crate) at_least: Duration,
+    /// Stop the command as if the lock was lost when it has run for this long.
+    ///
+    /// It is sent --signal the time of --kill-after before, and killed at the end. Status 79.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) at_most: Option<Duration>,
+    /// Give the lock back when the command has ended, and let what it started run on.
+    ///
+    /// For commands that start daemons. These run beside the next holder: the lock protects nothing
+    /// of what they do. While the command runs they are stopped with it.
+    #[arg(long)]
+    pub(crate) leave_children: bool,
+    /// Make no control group for the command, also where one can be made.
+    #[arg(long)]
+    pub(crate) no_cgroup: bool,
     /// Write one line of JSON to this descriptor that tells our status from the command's.
     #[arg(long, value_name = "N")]
     pub(crate) status_fd: Option<i32>,

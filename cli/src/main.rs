@@ -7,20 +7,21 @@ mod connect;
 mod look;
 mod pages;
 mod run;
+mod speak;
 mod status;
 
-use std::fmt;
-use std::io::{self, Write};
+use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
 
 use self::arguments::{Arguments, Verb};
 use self::look::{doctor, interfere, ls, who};
+pub(crate) use self::speak::say;
 use self::status::{Failure, Status};
 
 fn main() -> ExitCode {
-    if let Some(status) = run::shim::if_we_are_it() {
+    if let Some(status) = run::if_we_are_a_part() {
         return status.into();
     }
     let arguments = match Arguments::try_parse() {
@@ -65,19 +66,17 @@ fn perform(Arguments { connection, verb }: &Arguments) -> u8 {
 fn start_log(verbose: u8) {
     let filter = match verbose {
         0 => return,
-        1 => "zklock=info",
-        _ => "zklock=debug",
+        1 => "zklock=info,zklock_cli=info",
+        _ => "zklock=debug,zklock_cli=debug",
     };
-    env_logger::Builder::new().parse_filters(filter).init();
+    env_logger::Builder::new()
+        .parse_filters(filter)
+        .target(env_logger::Target::Pipe(Box::new(speak::Log)))
+        .init();
 }
 
 /// Says why, and returns what to exit with.
 fn fail(failure: &Failure) -> u8 {
     say(format_args!("{}", failure.message));
     failure.status.code()
-}
-
-/// Tells the user something. Nobody may be there to read it, which is no trouble of ours.
-fn say(what: fmt::Arguments<'_>) {
-    let _ = writeln!(io::stderr().lock(), "zklock: {what}");
 }

@@ -2,10 +2,9 @@
 
 mod certainty;
 mod course;
-mod group;
+mod job;
 mod lock;
 mod report;
-pub(crate) mod shim;
 mod signals;
 mod supervisor;
 mod terminal;
@@ -14,20 +13,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{bounded, select};
+use signal_hook::consts::{SIGALRM, SIGINT, SIGPIPE, SIGQUIT};
 use zklock::Client;
 
 use self::certainty::Certainty;
-use self::course::{Course, Known};
-use self::group::Group;
+use self::course::{Course, Known, Managed};
+use self::job::{Job, Start, shim};
 use self::lock::{Guard, Lock, Patience};
 use self::report::{Report, StatusFd};
-use self::signals::Inbox;
-use self::supervisor::{Ending, Outcome, Settings, Supervisor};
+use self::signals::{Inbox, Sent};
+use self::supervisor::{Cause, Ending, Outcome, Settings, Supervisor};
 use self::terminal::Terminal;
 use crate::arguments::{Connection, Run, signal_name};
 use crate::connect::connect_within;
-use crate::say;
 use crate::status::{Failure, Status};
+use crate::{say, speak};
+
+/// How often in a session timeout the watchdog is told that we live. The lock is certain for about
+/// half of it at any moment, so several may be late.
+const BEATS: u32 = 16;
 
 /// The longest default of `--kill-after`.
 const KILL_AFTER: Duration = Duration::from_secs(3);
@@ -35,36 +39,97 @@ const KILL_AFTER: Duration = Duration::from_secs(3);
 /// What a run that failed has to say of the command, if it was started.
 type Fallen = (Failure, Option<Ending>);
 
+/// If this process is the watchdog or the shim of a run: does its work, or returns what to exit with.
+pub(crate) fn if_we_are_a_part() -> Option<u8> {
+    #[cfg(target_os = "linux")]
+    if let Some(status) = job::watchdog::if_we_are_it() {
+        return Some(status);
+    }
+    shim::if_we_are_it()
+}
+
 /// Runs the command, and returns what to exit with.
 pub(crate) fn run(connection: &Connection, arguments: &Run) -> u8 {
     let status_fd = match arguments.status_fd.map(StatusFd::take).transpose() {
         Ok(status_fd) => status_fd,
         Err(failure) => return crate::fail(&failure),
     };
-    let report = match attempt(connection, arguments) {
-        Ok(ending) => Report::of_command(ending),
-        Err((failure, ending)) => {
-            crate::fail(&failure);
-            Report::of_failure(&failure, ending)
-        }
-    };
+    let (report, death) = perform(connection, arguments);
     if let Some(Err(error)) = status_fd.map(|status_fd| status_fd.write(&report)) {
         say(format_args!("--status-fd: {error}"));
+    }
+    speak::finish();
+    if let Some(Death { signal, group }) = death {
+        signals::die_by(signal, group);
     }
     report.status
 }
 
+/// A signal by which we end as the command did, or as our wait did.
+#[derive(Clone, Copy, Debug)]
+struct Death {
+    signal: i32,
+    /// It came from the terminal, which had been given to the command alone.
+    group: bool,
+}
+
+fn perform(connection: &Connection, arguments: &Run) -> (Report, Option<Death>) {
+    // Before there is another thread.
+    let inbox = Inbox::open().and_then(|inbox| speak::aside().map(|()| inbox));
+    let inbox = match inbox.map_err(Failure::internal) {
+        Ok(inbox) => inbox,
+        Err(failure) => {
+            crate::fail(&failure);
+            return (Report::of_failure(&failure, None), None);
+        }
+    };
+    let terminal = Terminal::open();
+    match attempt(connection, arguments, &inbox, &terminal) {
+        Ok(ending) => {
+            let death = match ending {
+                Ending::Signal(signal) if is_told(signal) => Some(Death {
+                    signal,
+                    group: matches!(signal, SIGINT | SIGQUIT) && terminal.was_given(),
+                }),
+                _ => None,
+            };
+            (Report::of_command(ending), death)
+        }
+        Err((failure, ending)) => {
+            crate::fail(&failure);
+            let death = match failure.status {
+                Status::Interrupted(signal) if is_told(signal) => Some(Death {
+                    signal,
+                    group: false,
+                }),
+                _ => None,
+            };
+            (Report::of_failure(&failure, ending), death)
+        }
+    }
+}
+
+/// Whether somebody sends this to end a program. Others tell of a fault in the command, which is
+/// not ours.
+fn is_told(signal: i32) -> bool {
+    matches!(signal, SIGPIPE | SIGALRM) || signals::FORWARDED.contains(&signal)
+}
+
 /// Returns how the command ended.
-fn attempt(connection: &Connection, arguments: &Run) -> Result<Ending, Fallen> {
+fn attempt(
+    connection: &Connection,
+    arguments: &Run,
+    inbox: &Inbox,
+    terminal: &Terminal,
+) -> Result<Ending, Fallen> {
     let before = |failure| (failure, None);
     let deadline = arguments
         .timeout
         .filter(|timeout| !timeout.is_zero())
         .and_then(|timeout| Instant::now().checked_add(timeout));
     kill_after(arguments, connection.session_timeout).map_err(before)?;
-    let inbox = Inbox::open().map_err(|error| before(Failure::internal(error)))?;
-    let client = connect(connection, deadline, &inbox).map_err(before)?;
-    let ran = acquire_and_follow(&client, connection, arguments, deadline, &inbox);
+    let client = connect(connection, deadline, inbox).map_err(before)?;
+    let ran = acquire_and_follow(&client, connection, arguments, deadline, inbox, terminal);
     // Whatever was left in ZooKeeper goes with the session.
     client.close();
     ran
@@ -90,7 +155,7 @@ fn connect(
             Ok(connected) => Ok(connected?),
             Err(_) => Err(Failure::internal("the connecting thread has ended")),
         },
-        recv(inbox.forwarded) -> signal => Err(interrupted(signal.unwrap_or_default())),
+        recv(inbox.forwarded) -> sent => Err(interrupted(sent.map_or(0, |sent| sent.signal))),
     }
 }
 
@@ -100,6 +165,7 @@ fn acquire_and_follow(
     arguments: &Run,
     deadline: Option<Instant>,
     inbox: &Inbox,
+    terminal: &Terminal,
 ) -> Result<Ending, Fallen> {
     let before = |failure| (failure, None);
     let granted = client
@@ -116,9 +182,14 @@ fn acquire_and_follow(
         hold_until: Instant::now()
             .checked_add(arguments.at_least)
             .unwrap_or_else(|| Instant::now() + Duration::from_secs(u64::from(u32::MAX))),
-        job_control: false,
+        end_by: arguments
+            .at_most
+            .and_then(|at_most| Instant::now().checked_add(at_most)),
+        leave_children: arguments.leave_children,
+        job_control: terminal.has_job_control(),
     };
-    let ran = follow(client, arguments, &guard, settings, inbox);
+    let beat = granted / BEATS;
+    let ran = follow(client, arguments, &guard, settings, beat, inbox, terminal);
     if let Err(error) = guard.release()
         && ran.is_ok()
     {
@@ -145,7 +216,7 @@ fn acquire(
     };
     let acquired = lock.acquire(&patience, &inbox.stop);
     // Also when the lock came at the same time: nothing is started after a signal.
-    if let Ok(signal) = inbox.forwarded.try_recv() {
+    if let Ok(Sent { signal, .. }) = inbox.forwarded.try_recv() {
         return Err(interrupted(signal));
     }
     match acquired? {
@@ -170,7 +241,9 @@ fn follow(
     arguments: &Run,
     guard: &Guard,
     settings: Settings,
+    beat: Duration,
     inbox: &Inbox,
+    terminal: &Terminal,
 ) -> Result<Ending, Fallen> {
     let path = &arguments.path;
     let cannot = |error: std::io::Error| (Failure::internal(error), None);
@@ -185,38 +258,48 @@ fn follow(
         ("ZKLOCK_SESSION", session),
         ("ZKLOCK_FENCING_TOKEN", token),
     ];
-    signals::block_ttou().map_err(cannot)?;
-    let terminal = Terminal::open();
-    let group = Group::start(arguments, &variables).map_err(cannot)?;
-    terminal.give_to(group.id());
+    let start = Start {
+        command: &arguments.command,
+        variables: &variables,
+        mask: inbox.mask,
+        cgroup: !arguments.no_cgroup && !arguments.leave_children,
+    };
+    inbox.command_runs(true);
+    let mut job = Job::start(&start).map_err(cannot)?;
+    if !terminal.is_shared() {
+        terminal.give_to(job.id());
+    }
     let ready = match (inbox.forwarded.try_recv(), guard.certainty()) {
-        (Ok(signal), _) => Err(interrupted(signal)),
-        (_, Certainty::Until(_)) => Ok(()),
+        (Ok(sent), _) => Err(interrupted(sent.signal)),
+        (_, Certainty::Until(end)) => {
+            job.tell_deadline(end);
+            Ok(())
+        }
         (_, Certainty::Over) => Err(Failure::new(
             Status::Lost,
             format!("{path}: contact with ZooKeeper was lost; the command was not started"),
         )),
     };
     if let Err(failure) = ready {
-        terminal.take_from(group.id());
-        // The shim has not heard the word, and ends with its line.
+        terminal.take_from(job.id());
+        // The shim has not heard the word, and is killed when the job is dropped.
         return Err((failure, None));
     }
-    group.go().map_err(cannot)?;
+    job.go().map_err(cannot)?;
     let course = Course {
         path,
         guard,
-        group: &group,
-        terminal: &terminal,
+        job: &mut job,
+        terminal,
         inbox,
         connection: events,
-        supervisor: Supervisor::new(Settings {
-            job_control: terminal.has_job_control(),
-            ..settings
-        }),
+        supervisor: Supervisor::new(settings),
+        beat,
         known: Known::default(),
+        managed: Managed::default(),
     };
     let (outcome, known) = course.follow();
+    inbox.command_runs(false);
     conclude(arguments, outcome, known)
 }
 
@@ -228,20 +311,25 @@ fn conclude(arguments: &Run, outcome: Outcome, known: Known) -> Result<Ending, F
         let failure = Failure::new(shim::cannot_run(&error), format!("{command}: {error}"));
         return Err((failure, None));
     }
-    if outcome.lost {
-        let why = known.loss.map_or_else(
-            || "contact with ZooKeeper was lost".to_owned(),
-            |why| why.to_string(),
-        );
-        let failure = Failure::new(
-            Status::Lost,
-            format!(
-                "{path}: the command was stopped, because the lock was lost or about to be: {why}"
-            ),
-        );
-        return Err((failure, Some(outcome.ending)));
-    }
-    Ok(outcome.ending)
+    let Some(cause) = outcome.lost else {
+        return Ok(outcome.ending);
+    };
+    let why = match cause {
+        Cause::Lock => {
+            let why = known.loss.map(|why| why.to_string());
+            let why = why.unwrap_or_else(|| "contact with ZooKeeper was lost".to_owned());
+            format!("because the lock was lost or about to be: {why}")
+        }
+        Cause::Late => "by its watchdog, as zklock was stopped or late".to_owned(),
+        Cause::TooLong => "as the time of --at-most was over".to_owned(),
+        Cause::Unguarded => "as its watchdog process had died".to_owned(),
+    };
+    let status = match cause {
+        Cause::Unguarded => Status::Internal,
+        Cause::Lock | Cause::Late | Cause::TooLong => Status::Lost,
+    };
+    let failure = Failure::new(status, format!("{path}: the command was stopped, {why}"));
+    Err((failure, Some(outcome.ending)))
 }
 
 /// How long the command has to end by itself, with a session timeout of `session`.

@@ -7,7 +7,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use serde::Serialize;
 
 use super::supervisor::Ending;
-use crate::status::{Failure, of_signal};
+use crate::status::{Failure, Status, of_signal};
 
 /// How a run ended, and who says so.
 #[derive(Serialize, Debug, PartialEq, Eq)]
@@ -33,6 +33,8 @@ impl Report {
         let (status, reason) = match ending {
             Ending::Exit(code) => (u8::try_from(code & 0xff).unwrap_or(u8::MAX), "exit"),
             Ending::Signal(signal) => (of_signal(signal), "signal"),
+            // Nobody can say more of what a watchdog buried that has died.
+            Ending::Unknown => (Status::Internal.code(), "internal"),
         };
         let report = Self {
             from: "command",
@@ -65,6 +67,7 @@ impl Report {
         match ending {
             Ending::Exit(code) => self.command_exit = Some(code),
             Ending::Signal(signal) => self.command_signal = Some(signal),
+            Ending::Unknown => {}
         }
         self
     }

@@ -3,21 +3,21 @@
 
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGCONT, SIGHUP, SIGKILL, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU};
+use signal_hook::consts::{SIGCONT, SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGTTIN, SIGTTOU};
 
 use super::certainty::Certainty;
 
-/// How often to look whether the group is empty, where nothing announces it.
-const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How often to kill again what a kill has not ended.
+const KILL_EVERY: Duration = Duration::from_millis(50);
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
     /// Some time has passed, or there is news of the lock.
     Time,
-    /// The command itself ended; others of its group may live.
+    /// The command itself ended; others of the job may live.
     Ended(Ending),
-    /// Nobody of the group is left.
+    /// Nobody of the job is left.
     Emptied,
     /// The command was stopped by a signal. `foreground`: our own group has the terminal.
     Stopped { signal: i32, foreground: bool },
@@ -27,8 +27,16 @@ pub(crate) enum Input {
     Resumed,
     /// Somebody sent us this.
     Signal(i32),
+    /// Somebody sent this to us and to the command.
+    Known(i32),
+    /// The key that stops was sent to us.
+    StopKey,
     /// Somebody asks for the lock.
     Revoked,
+    /// The watchdog has killed the job: it was not told in time that the lock is ours.
+    Late,
+    /// The watchdog has died.
+    Unguarded,
 }
 
 /// How the command ended.
@@ -36,13 +44,21 @@ pub(crate) enum Input {
 pub(crate) enum Ending {
     Exit(i32),
     Signal(i32),
+    /// Nobody knows, or it lives.
+    Unknown,
 }
 
 /// What is to be done, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Send this to the group.
+    /// Send this to the command's process group.
     Signal(i32),
+    /// Send this to everybody of the job, and have them go on.
+    Ask(i32),
+    /// Kill everybody of the job.
+    Kill,
+    /// Let go of what the command has left running.
+    Leave,
     /// Take the terminal back if the group has it.
     TakeTerminal,
     /// Give the group the terminal if we have it.
@@ -55,24 +71,45 @@ pub(crate) enum Action {
 /// What the user should hear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Notice {
-    /// The lock may be lost soon; the command was asked to end.
+    /// The lock may be lost soon; the job was asked to end.
     Doubtful,
-    /// The lock is lost; the command was killed.
+    /// The lock is lost; the job was killed.
     Lost,
+    /// `--at-most` is nearly over; the job was asked to end, or it is over, and it was killed.
+    TooLong { killed: bool },
+    /// The watchdog has died; the job was killed.
+    Unguarded,
+    /// The watchdog has killed the job.
+    Late,
     /// The command has ended; what it left running was asked to end, or killed.
     LeftBehind { killed: bool },
-    /// Not even SIGKILL has ended what is left.
+    /// Not even SIGKILL has ended what is left; the lock is kept.
     Undying,
-    /// Somebody asks for the lock; the command was asked to end.
+    /// The lock is over, and somebody lives.
+    Outlived,
+    /// Somebody asks for the lock; the job was asked to end.
     Revoked,
+}
+
+/// Why we ended the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Cause {
+    /// The lock was lost, or about to be.
+    Lock,
+    /// `--at-most`.
+    TooLong,
+    /// The watchdog had not heard from us in time.
+    Late,
+    /// The watchdog was gone.
+    Unguarded,
 }
 
 /// How it all ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) ending: Ending,
-    /// We ended the command because the lock was lost, or about to be.
-    pub(crate) lost: bool,
+    /// Why we ended the command, if we did.
+    pub(crate) lost: Option<Cause>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -82,16 +119,20 @@ pub(crate) struct Settings {
     pub(crate) signal: i32,
     /// `--at-least`.
     pub(crate) hold_until: Instant,
+    /// `--at-most`.
+    pub(crate) end_by: Option<Instant>,
+    /// `--leave-children`.
+    pub(crate) leave_children: bool,
     /// A shell runs us as a job, which it can continue when we have stopped.
     pub(crate) job_control: bool,
 }
 
-/// Where the group is in its life.
+/// Where the job is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// The command lives.
     Running,
-    /// It ended at that moment, and others of its group live.
+    /// It ended at that moment, and others of the job live.
     Leaving {
         ending: Ending,
         since: Instant,
@@ -101,11 +142,11 @@ enum Phase {
     Over(Ending),
 }
 
-/// How hard we have tried to end the group.
+/// How hard we have tried to end the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Pressure {
     None,
-    Asked,
+    Asked { at: Instant },
     Killed { at: Instant },
 }
 
@@ -115,8 +156,14 @@ pub(crate) struct Supervisor {
     phase: Phase,
     stopped: bool,
     pressure: Pressure,
-    /// We pressed because of the lock.
-    lost: bool,
+    /// Why we pressed, if not to clear away what the command had left.
+    lost: Option<Cause>,
+    /// A signal that ends was passed on.
+    told_to_end: bool,
+    /// Everybody of the job has heard a signal that ends, from whoever sent it to us.
+    all_told: bool,
+    /// It was said that somebody does not die.
+    undying: bool,
 }
 
 impl Supervisor {
@@ -127,19 +174,21 @@ impl Supervisor {
             phase: Phase::Running,
             stopped: false,
             pressure: Pressure::None,
-            lost: false,
+            lost: None,
+            told_to_end: false,
+            all_told: false,
+            undying: false,
         }
     }
 
     /// Takes what happened at `now`, when `certainty` was known of the lock, and says what to do.
     ///
-    /// The lock comes first: whatever happened, a group whose lock is over is killed before it is
-    /// let go on.
+    /// The lock comes first: whatever happened, a job whose lock is over is killed before it is
+    /// let go on. And a kill comes before what is said of it.
     pub(crate) fn step(&mut self, now: Instant, certainty: Certainty, input: Input) -> Vec<Action> {
         let mut actions = Vec::new();
         self.judge(now, certainty, input, &mut actions);
         match input {
-            Input::Time => {}
             Input::Ended(ending) => self.ended(now, ending, &mut actions),
             Input::Emptied => self.emptied(),
             Input::Stopped { signal, foreground } => {
@@ -148,11 +197,23 @@ impl Supervisor {
             Input::Continued => self.stopped = false,
             Input::Resumed => self.resume(&mut actions),
             Input::Signal(signal) => self.forward(signal, &mut actions),
+            Input::Known(signal) => {
+                self.heard(signal);
+                self.all_told = self.told_to_end;
+            }
+            Input::StopKey if self.phase == Phase::Running => {
+                actions.push(Action::Signal(SIGTSTP));
+            }
+            Input::StopKey | Input::Time => {}
             Input::Revoked => self.revoked(&mut actions),
+            Input::Late => self.too_late(now, Cause::Late, Notice::Late, &mut actions),
+            Input::Unguarded => {
+                self.too_late(now, Cause::Unguarded, Notice::Unguarded, &mut actions);
+            }
         }
-        self.clear_away(now, &mut actions);
+        self.clear_away(now, certainty, &mut actions);
         if let Phase::Keeping(ending) = self.phase {
-            let is_gone = self.lost || certainty == Certainty::Over;
+            let is_gone = self.lost.is_some() || certainty == Certainty::Over;
             if is_gone || now >= self.settings.hold_until {
                 self.phase = Phase::Over(ending);
             }
@@ -167,18 +228,18 @@ impl Supervisor {
 
     /// When to step again at the latest, if nothing happens.
     pub(crate) fn wake_at(&self, now: Instant, certainty: Certainty) -> Option<Instant> {
-        let of_the_lock = match certainty {
-            Certainty::Until(end) if self.has_group() => match self.pressure {
-                Pressure::None => Some(self.ask_at(end)),
-                Pressure::Asked => Some(end),
-                Pressure::Killed { .. } => None,
-            },
-            _ => None,
+        let of_the_lock = match (self.end(certainty), self.pressure) {
+            _ if !self.has_job() => None,
+            (_, Pressure::Killed { .. }) => Some(now + KILL_EVERY),
+            (Certainty::Until(end), Pressure::None) => Some(self.ask_at(end)),
+            (Certainty::Until(end), Pressure::Asked { .. }) => Some(end),
+            (Certainty::Over, _) => None,
         };
-        let of_the_phase = match self.phase {
-            Phase::Leaving { .. } => Some(now + LOOK_EVERY),
-            Phase::Keeping(_) => Some(self.settings.hold_until),
-            Phase::Running | Phase::Over(_) => None,
+        let of_the_phase = match (self.phase, self.pressure) {
+            (Phase::Leaving { since, .. }, Pressure::None) => Some(self.later(since)),
+            (Phase::Leaving { .. }, Pressure::Asked { at }) => Some(self.later(at)),
+            (Phase::Keeping(_), _) => Some(self.settings.hold_until),
+            _ => None,
         };
         of_the_lock.into_iter().chain(of_the_phase).min()
     }
@@ -194,17 +255,38 @@ impl Supervisor {
         }
     }
 
-    /// Whether somebody of the group may live though the command has ended.
-    pub(crate) fn is_leaving(&self) -> bool {
-        matches!(self.phase, Phase::Leaving { .. })
+    /// Until when the job may run, for all that is known: for the watchdog.
+    pub(crate) fn deadline(&self, certainty: Certainty) -> Option<Instant> {
+        match self.end(certainty) {
+            Certainty::Until(end) if self.has_job() => Some(end),
+            _ => None,
+        }
     }
 
-    fn has_group(&self) -> bool {
+    /// Whether everybody of the job is to be killed, again and again.
+    pub(crate) fn is_killing(&self) -> bool {
+        self.has_job() && matches!(self.pressure, Pressure::Killed { .. })
+    }
+
+    fn has_job(&self) -> bool {
         matches!(self.phase, Phase::Running | Phase::Leaving { .. })
     }
 
+    /// The end of the lock, or of the time that the job may take.
+    fn end(&self, certainty: Certainty) -> Certainty {
+        match (certainty, self.settings.end_by) {
+            (Certainty::Until(end), Some(end_by)) => Certainty::Until(end.min(end_by)),
+            (certainty, _) => certainty,
+        }
+    }
+
+    /// When to ask, so that there is time to end.
     fn ask_at(&self, end: Instant) -> Instant {
         end.checked_sub(self.settings.kill_after).unwrap_or(end)
+    }
+
+    fn later(&self, since: Instant) -> Instant {
+        since + self.settings.kill_after
     }
 
     /// Acts on what is known of the lock.
@@ -215,50 +297,79 @@ impl Supervisor {
         input: Input,
         actions: &mut Vec<Action>,
     ) {
-        if !self.has_group() {
+        if !self.has_job() {
             return;
         }
-        let (doubtful, over) = match certainty {
-            Certainty::Until(end) => (now >= self.ask_at(end), now >= end),
-            Certainty::Over => (true, true),
+        let (cause, doubtful, over) = match self.end(certainty) {
+            Certainty::Until(end) => {
+                let cause = match certainty {
+                    Certainty::Until(lock) if end < lock => Cause::TooLong,
+                    _ => Cause::Lock,
+                };
+                (cause, now >= self.ask_at(end), now >= end)
+            }
+            Certainty::Over => (Cause::Lock, true, true),
+        };
+        let notice = |killed| match cause {
+            Cause::TooLong => Notice::TooLong { killed },
+            _ if killed => Notice::Lost,
+            _ => Notice::Doubtful,
         };
         if over {
-            // Also when the last of the group has just ended: it may have ended after the lock.
-            self.lost = true;
-            if !matches!(self.pressure, Pressure::Killed { .. }) {
-                actions.push(Action::Tell(Notice::Lost));
-                self.kill(now, actions);
-            }
+            // Also when the last of the job has just ended: it may have ended after the lock.
+            self.too_late(now, cause, notice(true), actions);
         } else if doubtful && self.pressure == Pressure::None && !is_an_end(input) {
-            self.lost = true;
-            actions.push(Action::Tell(Notice::Doubtful));
-            self.ask(actions);
+            self.lost.get_or_insert(cause);
+            self.ask(now, actions);
+            actions.push(Action::Tell(notice(false)));
         }
     }
 
-    fn ask(&mut self, actions: &mut Vec<Action>) {
-        self.pressure = Pressure::Asked;
-        actions.push(Action::Signal(self.settings.signal));
-        // What is stopped cannot act on it.
-        actions.push(Action::Signal(SIGCONT));
+    fn too_late(&mut self, now: Instant, cause: Cause, notice: Notice, actions: &mut Vec<Action>) {
+        if !self.has_job() {
+            return;
+        }
+        let is_news = self.lost.is_none() || !matches!(self.pressure, Pressure::Killed { .. });
+        self.lost.get_or_insert(cause);
+        if !matches!(self.pressure, Pressure::Killed { .. }) {
+            self.kill(now, actions);
+        }
+        if is_news {
+            actions.push(Action::Tell(notice));
+        }
+    }
+
+    fn ask(&mut self, now: Instant, actions: &mut Vec<Action>) {
+        self.pressure = Pressure::Asked { at: now };
+        actions.push(Action::Ask(self.settings.signal));
     }
 
     fn kill(&mut self, now: Instant, actions: &mut Vec<Action>) {
         self.pressure = Pressure::Killed { at: now };
-        actions.push(Action::Signal(SIGKILL));
+        actions.push(Action::Kill);
     }
 
     fn ended(&mut self, now: Instant, ending: Ending, actions: &mut Vec<Action>) {
-        if self.phase == Phase::Running {
-            self.phase = Phase::Leaving { ending, since: now };
-            self.stopped = false;
-            actions.push(Action::TakeTerminal);
+        if self.phase != Phase::Running {
+            return;
+        }
+        self.phase = Phase::Leaving { ending, since: now };
+        self.stopped = false;
+        actions.push(Action::TakeTerminal);
+        if self.settings.leave_children && self.pressure == Pressure::None {
+            self.phase = Phase::Keeping(ending);
+            actions.push(Action::Leave);
+        } else if self.all_told && self.pressure == Pressure::None {
+            self.pressure = Pressure::Asked { at: now };
         }
     }
 
     fn emptied(&mut self) {
-        if let Phase::Leaving { ending, .. } = self.phase {
-            self.phase = Phase::Keeping(ending);
+        match self.phase {
+            Phase::Leaving { ending, .. } => self.phase = Phase::Keeping(ending),
+            // Its end was not told, as with a watchdog that died.
+            Phase::Running => self.phase = Phase::Keeping(Ending::Unknown),
+            Phase::Keeping(_) | Phase::Over(_) => {}
         }
     }
 
@@ -291,6 +402,7 @@ impl Supervisor {
     }
 
     fn forward(&mut self, signal: i32, actions: &mut Vec<Action>) {
+        self.heard(signal);
         match self.phase {
             Phase::Running | Phase::Leaving { .. } => {
                 actions.push(Action::Signal(signal));
@@ -303,35 +415,49 @@ impl Supervisor {
         }
     }
 
+    fn heard(&mut self, signal: i32) {
+        self.told_to_end |= matches!(signal, SIGTERM | SIGHUP | SIGINT | SIGQUIT);
+    }
+
     /// The command is asked once, and does what it wants.
     fn revoked(&mut self, actions: &mut Vec<Action>) {
-        if self.has_group() && self.pressure == Pressure::None {
+        if self.has_job() && self.pressure == Pressure::None {
+            actions.push(Action::Ask(self.settings.signal));
             actions.push(Action::Tell(Notice::Revoked));
-            actions.push(Action::Signal(self.settings.signal));
-            actions.push(Action::Signal(SIGCONT));
         }
     }
 
     /// Ends what the command left running: it gets some time to end by itself (a filter at the end
-    /// of a pipe has to read what is in it), then some after it was asked.
-    fn clear_away(&mut self, now: Instant, actions: &mut Vec<Action>) {
-        let Phase::Leaving { ending, since } = self.phase else {
-            return;
+    /// of a pipe has to read what is in it), then some after it was asked. Who was told to end takes
+    /// what it left with it.
+    fn clear_away(&mut self, now: Instant, certainty: Certainty, actions: &mut Vec<Action>) {
+        let (ending, since) = match self.phase {
+            Phase::Leaving { ending, since } => (ending, Some(since)),
+            Phase::Running => (Ending::Unknown, None),
+            Phase::Keeping(_) | Phase::Over(_) => return,
         };
-        let for_long = |times: u32| now >= since + self.settings.kill_after * times;
-        match self.pressure {
-            Pressure::None if for_long(1) => {
-                actions.push(Action::Tell(Notice::LeftBehind { killed: false }));
-                self.ask(actions);
+        match (self.pressure, since) {
+            (Pressure::None, Some(since)) if self.told_to_end || now >= self.later(since) => {
+                self.ask(now, actions);
+                if !self.told_to_end {
+                    actions.push(Action::Tell(Notice::LeftBehind { killed: false }));
+                }
             }
-            Pressure::Asked if for_long(2) => {
-                actions.push(Action::Tell(Notice::LeftBehind { killed: true }));
+            (Pressure::Asked { at }, Some(since)) if now >= self.later(at.max(since)) => {
                 self.kill(now, actions);
+                actions.push(Action::Tell(Notice::LeftBehind { killed: true }));
             }
-            Pressure::Killed { at } if now >= at + self.settings.kill_after && for_long(1) => {
-                // A process in the kernel's hands, or one that ended and that nobody has buried.
-                actions.push(Action::Tell(Notice::Undying));
-                self.phase = Phase::Keeping(ending);
+            (Pressure::Killed { at }, _) if now >= self.later(at).max(at + KILL_EVERY) => {
+                // In the kernel's hands, or another user's. Nobody else may meet it for as long
+                // as we can help it.
+                if certainty == Certainty::Over {
+                    self.lost.get_or_insert(Cause::Lock);
+                    actions.push(Action::Tell(Notice::Outlived));
+                    self.phase = Phase::Over(ending);
+                } else if !self.undying {
+                    self.undying = true;
+                    actions.push(Action::Tell(Notice::Undying));
+                }
             }
             _ => {}
         }

@@ -1,6 +1,6 @@
 //! Courses of a command's life, told as lists of what happens and what is done about it.
 
-use signal_hook::consts::{SIGINT, SIGSTOP, SIGUSR1};
+use signal_hook::consts::{SIGINT, SIGKILL, SIGSTOP, SIGUSR1};
 
 use super::*;
 
@@ -24,6 +24,8 @@ impl Story {
             kill_after: KILL_AFTER,
             signal: SIGTERM,
             hold_until: begun,
+            end_by: None,
+            leave_children: false,
             job_control: true,
         };
         change(&mut settings, begun);
@@ -70,7 +72,7 @@ impl Story {
     }
 }
 
-const ASKED: [Action; 2] = [Action::Signal(SIGTERM), Action::Signal(SIGCONT)];
+const ASKED: [Action; 1] = [Action::Ask(SIGTERM)];
 
 #[test]
 fn a_quiet_life() {
@@ -78,7 +80,7 @@ fn a_quiet_life() {
     assert_eq!(story.wake_at(), Some(story.at(3600) - KILL_AFTER));
     assert_eq!(story.wait_until(1000), []);
     let ending = Ending::Exit(3);
-    let lost = false;
+    let lost = None;
     assert_eq!(story.ends(ending), Some(Outcome { ending, lost }));
 }
 
@@ -90,16 +92,17 @@ fn a_lock_that_ends_is_left_in_time() {
     assert_eq!(story.wake_at(), Some(story.at(8)));
     assert_eq!(story.wait_until(7), []);
     let asked = story.wait_until(8);
-    assert_eq!(asked[0], Action::Tell(Notice::Doubtful));
-    assert_eq!(asked[1..], ASKED);
+    assert_eq!(asked[..1], ASKED);
+    assert_eq!(asked[1..], [Action::Tell(Notice::Doubtful)]);
     assert_eq!(story.wake_at(), Some(end));
     assert_eq!(story.wait_until(9), []);
-    let killed = [Action::Tell(Notice::Lost), Action::Signal(SIGKILL)];
+    let killed = [Action::Kill, Action::Tell(Notice::Lost)];
     assert_eq!(story.wait_until(10), killed);
-    assert_eq!(story.wake_at(), None);
+    assert_eq!(story.wake_at(), Some(story.at(10) + KILL_EVERY));
+    assert!(story.supervisor.is_killing());
     assert_eq!(story.wait_until(11), []);
     let ending = Ending::Signal(SIGKILL);
-    let lost = true;
+    let lost = Some(Cause::Lock);
     assert_eq!(story.ends(ending), Some(Outcome { ending, lost }));
 }
 
@@ -114,7 +117,7 @@ fn contact_that_comes_back_in_time_changes_nothing() {
     assert_eq!(story.wait_until(20), []);
     assert_eq!(
         story.ends(Ending::Exit(0)).map(|outcome| outcome.lost),
-        Some(false)
+        Some(None)
     );
 }
 
@@ -125,13 +128,13 @@ fn a_command_that_ends_after_its_lock_has_lost_it() {
     story.certainty = Certainty::Over;
     let actions = story.happens(Input::Ended(Ending::Exit(0)));
     // For those whom it left running.
-    assert!(actions.contains(&Action::Signal(SIGKILL)), "{actions:?}");
+    assert!(actions.contains(&Action::Kill), "{actions:?}");
     story.happens(Input::Emptied);
     assert!(
         story
             .supervisor
             .outcome()
-            .is_some_and(|outcome| outcome.lost)
+            .is_some_and(|outcome| outcome.lost.is_some())
     );
 }
 
@@ -141,7 +144,7 @@ fn a_command_that_ends_in_doubt_has_not_lost_its_lock() {
     story.certainty = Certainty::Until(story.at(1));
     assert_eq!(
         story.ends(Ending::Exit(0)).map(|outcome| outcome.lost),
-        Some(false)
+        Some(None)
     );
 }
 
@@ -150,18 +153,24 @@ fn what_is_left_running_gets_time_then_is_asked_then_killed() {
     let mut story = Story::new();
     let ending = Ending::Exit(0);
     assert_eq!(story.happens(Input::Ended(ending)), [Action::TakeTerminal]);
-    assert!(story.supervisor.is_leaving());
     assert_eq!(story.wait_until(1), []);
     let asked = story.wait_until(2);
-    assert_eq!(asked[0], Action::Tell(Notice::LeftBehind { killed: false }));
-    assert_eq!(asked[1..], ASKED);
+    assert_eq!(asked[..1], ASKED);
+    assert_eq!(
+        asked[1..],
+        [Action::Tell(Notice::LeftBehind { killed: false })]
+    );
     assert_eq!(story.wait_until(3), []);
     let killed = story.wait_until(4);
-    assert_eq!(killed[1..], [Action::Signal(SIGKILL)]);
+    assert_eq!(killed[..1], [Action::Kill]);
     assert_eq!(story.wait_until(5), []);
     assert_eq!(story.supervisor.outcome(), None);
     assert_eq!(story.wait_until(6), [Action::Tell(Notice::Undying)]);
-    let lost = false;
+    // The lock is kept over the living.
+    assert_eq!(story.wait_until(1000), []);
+    assert_eq!(story.supervisor.outcome(), None);
+    assert_eq!(story.happens(Input::Emptied), []);
+    let lost = None;
     assert_eq!(story.supervisor.outcome(), Some(Outcome { ending, lost }));
 }
 
@@ -170,10 +179,7 @@ fn a_lost_lock_gives_no_time_to_what_is_left_running() {
     let mut story = Story::new();
     story.happens(Input::Ended(Ending::Exit(0)));
     let actions = story.know(Certainty::Over);
-    assert_eq!(
-        actions,
-        [Action::Tell(Notice::Lost), Action::Signal(SIGKILL)]
-    );
+    assert_eq!(actions, [Action::Kill, Action::Tell(Notice::Lost)]);
 }
 
 #[test]
@@ -188,7 +194,7 @@ fn a_lock_is_held_for_at_least_so_long() {
     assert_eq!(story.know(Certainty::Until(story.at(100))), []);
     assert_eq!(story.supervisor.outcome(), None);
     assert_eq!(story.wait_until(5), []);
-    let lost = false;
+    let lost = None;
     assert_eq!(story.supervisor.outcome(), Some(Outcome { ending, lost }));
 }
 
@@ -205,7 +211,7 @@ fn a_lock_that_went_is_not_held_on() {
         story.ends(ending);
         assert_eq!(story.know(Certainty::Over), []);
         // The command that had ended before has come to no harm.
-        let lost = went_before;
+        let lost = went_before.then_some(Cause::Lock);
         let outcome = Outcome { ending, lost };
         assert_eq!(story.supervisor.outcome(), Some(outcome));
     }
@@ -231,7 +237,8 @@ fn signals_are_passed_on() {
         );
     }
     // What is stopped could not act on it.
-    assert_eq!(story.happens(Input::Signal(SIGTERM)), ASKED);
+    let passed_on = [Action::Signal(SIGTERM), Action::Signal(SIGCONT)];
+    assert_eq!(story.happens(Input::Signal(SIGTERM)), passed_on);
     story.happens(Input::Ended(Ending::Exit(0)));
     assert_eq!(
         story.happens(Input::Signal(SIGINT)),
@@ -260,7 +267,7 @@ fn a_stopped_command_does_not_go_on_when_its_lock_has_gone_meanwhile() {
     let mut story = Story::new();
     story.happens(STOPPED);
     story.certainty = Certainty::Over;
-    let killed = [Action::Tell(Notice::Lost), Action::Signal(SIGKILL)];
+    let killed = [Action::Kill, Action::Tell(Notice::Lost)];
     assert_eq!(story.happens(Input::Resumed), killed);
 }
 
@@ -296,10 +303,84 @@ fn a_command_that_needs_the_terminal_gets_it_if_we_have_it() {
 #[test]
 fn a_lock_that_is_asked_for_asks_the_command_once_and_does_not_kill_it() {
     let mut story = Story::new();
-    assert_eq!(story.happens(Input::Revoked)[1..], ASKED);
+    assert_eq!(story.happens(Input::Revoked)[..1], ASKED);
     assert_eq!(story.wait_until(1000), []);
     assert_eq!(
         story.ends(Ending::Exit(0)).map(|outcome| outcome.lost),
-        Some(false)
+        Some(None)
     );
+}
+
+#[test]
+fn what_does_not_die_outlives_the_lock_at_the_worst() {
+    let mut story = Story::new();
+    let killed = [Action::Kill, Action::Tell(Notice::Lost)];
+    assert_eq!(story.know(Certainty::Over), killed);
+    assert_eq!(story.wait_until(1), []);
+    assert_eq!(story.wait_until(2), [Action::Tell(Notice::Outlived)]);
+    let (ending, lost) = (Ending::Unknown, Some(Cause::Lock));
+    assert_eq!(story.supervisor.outcome(), Some(Outcome { ending, lost }));
+}
+
+#[test]
+fn a_command_that_takes_too_long_is_asked_and_killed() {
+    let mut story = Story::with(|settings, begun| {
+        settings.end_by = Some(begun + Duration::from_secs(10));
+    });
+    assert_eq!(story.wake_at(), Some(story.at(8)));
+    let end = story.supervisor.deadline(story.certainty);
+    assert_eq!(end, Some(story.at(10)));
+    let told = Action::Tell(Notice::TooLong { killed: false });
+    assert_eq!(story.wait_until(8), [ASKED[0], told]);
+    let told = Action::Tell(Notice::TooLong { killed: true });
+    assert_eq!(story.wait_until(10), [Action::Kill, told]);
+    // The lock is ours, so it is kept over what does not die.
+    assert_eq!(story.wait_until(12), [Action::Tell(Notice::Undying)]);
+    assert_eq!(story.supervisor.outcome(), None);
+    let ending = Ending::Signal(SIGKILL);
+    let lost = Some(Cause::TooLong);
+    assert_eq!(story.ends(ending), Some(Outcome { ending, lost }));
+}
+
+/// A service's TERM, a terminal's Ctrl-C: whoever sent it did not mean to wait.
+#[test]
+fn who_was_told_to_end_takes_the_rest_with_it() {
+    let mut story = Story::new();
+    story.happens(Input::Signal(SIGTERM));
+    let ended = story.happens(Input::Ended(Ending::Signal(SIGTERM)));
+    assert_eq!(ended, [Action::TakeTerminal, ASKED[0]]);
+    assert_eq!(story.wait_until(1), []);
+    assert_eq!(story.wait_until(2)[..1], [Action::Kill]);
+}
+
+#[test]
+fn who_has_heard_it_from_the_sender_does_not_hear_it_again() {
+    let mut story = Story::new();
+    assert_eq!(story.happens(Input::Known(SIGTERM)), []);
+    let ended = story.happens(Input::Ended(Ending::Signal(SIGTERM)));
+    assert_eq!(ended, [Action::TakeTerminal]);
+    assert_eq!(story.wait_until(2)[..1], [Action::Kill]);
+}
+
+#[test]
+fn daemons_may_be_left_but_not_over_a_loss() {
+    for is_lost in [false, true] {
+        let mut story = Story::with(|settings, _| settings.leave_children = true);
+        if is_lost {
+            story.know(Certainty::Over);
+        }
+        let ended = story.happens(Input::Ended(Ending::Exit(0)));
+        assert_eq!(ended.contains(&Action::Leave), !is_lost);
+        assert_eq!(story.supervisor.outcome().is_some(), !is_lost);
+    }
+}
+
+#[test]
+fn without_a_watchdog_nothing_goes_on() {
+    let mut story = Story::new();
+    let killed = [Action::Kill, Action::Tell(Notice::Unguarded)];
+    assert_eq!(story.happens(Input::Unguarded), killed);
+    let ending = Ending::Signal(SIGKILL);
+    let lost = Some(Cause::Unguarded);
+    assert_eq!(story.ends(ending), Some(Outcome { ending, lost }));
 }

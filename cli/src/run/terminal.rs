@@ -1,5 +1,6 @@
 //! The controlling terminal: who has its foreground.
 
+use std::cell::Cell;
 use std::fs::{self, File, OpenOptions};
 
 use rustix::process::Pid;
@@ -13,6 +14,8 @@ pub(crate) struct Terminal {
     tty: Option<File>,
     /// None if it began outside of our PID namespace, where it has no number.
     ours: Option<Pid>,
+    /// Others have had its foreground from us.
+    given: Cell<bool>,
 }
 
 impl Terminal {
@@ -23,6 +26,7 @@ impl Terminal {
             tty: tty.ok(),
             // That of `rustix` does not allow for zero.
             ours: Pid::from_raw(nix::unistd::getpgrp().as_raw()),
+            given: Cell::new(false),
         }
     }
 
@@ -34,25 +38,55 @@ impl Terminal {
         self.tty.is_some() && is_job(Standing::look_up)
     }
 
+    /// Whether others are in our process group, as in a pipeline: `zklock run .. | less`. They may
+    /// need the terminal, and the command gets it when it asks for it.
+    pub(crate) fn is_shared(&self) -> bool {
+        let Some(ours) = self.ours.filter(|_| self.tty.is_some()) else {
+            return false;
+        };
+        let ours = u32::try_from(ours.as_raw_nonzero().get()).unwrap_or_default();
+        let entries = fs::read_dir("/proc").into_iter().flatten();
+        entries
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter(|name| {
+                name.parse::<u32>()
+                    .is_ok_and(|pid| pid != std::process::id())
+            })
+            .any(|pid| {
+                Standing::look_up(&pid).is_some_and(|standing| {
+                    // A script's shell waits for us, and does not read.
+                    standing.group == ours && Standing::is_beside(&pid)
+                })
+            })
+    }
+
     /// Whether our own group is in the foreground.
     pub(crate) fn is_ours(&self) -> bool {
         self.ours.is_some() && self.foreground() == self.ours
     }
 
     pub(crate) fn give_to(&self, group: Pid) {
-        self.pass(self.ours, Some(group));
+        if self.pass(self.ours, Some(group)) {
+            self.given.set(true);
+        }
+    }
+
+    /// Whether keys that send signals went to the command alone.
+    pub(crate) fn was_given(&self) -> bool {
+        self.given.get()
     }
 
     pub(crate) fn take_from(&self, group: Pid) {
         self.pass(Some(group), self.ours);
     }
 
-    fn pass(&self, from: Option<Pid>, to: Option<Pid>) {
+    fn pass(&self, from: Option<Pid>, to: Option<Pid>) -> bool {
         if let (Some(tty), Some(from), Some(to)) = (&self.tty, from, to)
             && self.foreground() == Some(from)
         {
-            let _ = tcsetpgrp(tty, to);
+            return tcsetpgrp(tty, to).is_ok();
         }
+        false
     }
 
     fn foreground(&self) -> Option<Pid> {
@@ -76,6 +110,18 @@ impl Standing {
     /// `of` is a number, or `self`.
     fn look_up(of: &str) -> Option<Self> {
         Self::parse(&fs::read_to_string(format!("/proc/{of}/stat")).ok()?)
+    }
+
+    /// Whether it is none of our ancestors.
+    fn is_beside(of: &str) -> bool {
+        let mut above = Self::look_up("self").map_or(0, |ours| ours.parent);
+        while above != 0 {
+            if above.to_string() == of {
+                return false;
+            }
+            above = Self::look_up(&above.to_string()).map_or(0, |standing| standing.parent);
+        }
+        true
     }
 
     fn parse(stat: &str) -> Option<Self> {

@@ -1,7 +1,8 @@
 //! What all tests of the command stand on.
 
 use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
@@ -13,6 +14,9 @@ use crate::support::{Server, wait_for_some, wait_until};
 
 /// For what must happen, and takes no time by itself.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
+
+/// For the threads of this process to pass on what is in a pipe already.
+const SETTLED: Duration = Duration::from_secs(2);
 
 /// One server for all tests that do it no harm; it ends with this process.
 pub(crate) fn server() -> &'static Server {
@@ -103,6 +107,38 @@ impl Running {
         self
     }
 
+    /// Waits until its errors have this in a line.
+    #[track_caller]
+    pub(crate) fn wait_for_error(&mut self, text: &str) {
+        loop {
+            match self.errors.recv_timeout(SOON) {
+                Ok(line) if line.contains(text) => return,
+                Ok(_) => {}
+                Err(error) => panic!("{text:?} was not said: {error}"),
+            }
+        }
+    }
+
+    /// Waits for its end, though others may hold its output open; returns what it ended with.
+    #[track_caller]
+    pub(crate) fn status(mut self) -> i32 {
+        let ended = wait_for_some(SOON, || self.child.try_wait().expect("it is our child"));
+        status_of(ended.expect("it ends"))
+    }
+
+    /// The same, with what it has said until then.
+    #[track_caller]
+    pub(crate) fn end_with_open_output(mut self) -> Said {
+        let ended = wait_for_some(SOON, || self.child.try_wait().expect("it is our child"));
+        // Said before it ended.
+        let errors = std::iter::from_fn(|| self.errors.recv_timeout(SETTLED).ok());
+        Said {
+            status: status_of(ended.expect("it ends")),
+            out: String::new(),
+            err: errors.collect::<Vec<_>>().join("\n"),
+        }
+    }
+
     /// Ends its input, and waits for its end.
     #[track_caller]
     pub(crate) fn finish(mut self) -> Said {
@@ -124,11 +160,17 @@ impl Running {
             );
         };
         Said {
-            status: ended.code().expect("it was not killed"),
+            status: status_of(ended),
             out: all(&self.lines),
             err: all(&self.errors),
         }
     }
+}
+
+/// As shells have it: 128 and the signal that ended it.
+pub(crate) fn status_of(ended: ExitStatus) -> i32 {
+    let killed = || 128 + ended.signal().expect("it ended");
+    ended.code().unwrap_or_else(killed)
 }
 
 fn lines(of: impl Read + Send + 'static) -> Receiver<String> {

@@ -4,6 +4,7 @@
 mod support;
 
 mod fixtures;
+mod job;
 mod looking;
 mod losses;
 mod running;

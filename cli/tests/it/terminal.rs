@@ -8,7 +8,8 @@ use std::thread;
 use pty_process::blocking::{Command, Pty, open};
 
 use crate::fixtures::{
-    Running, SOON, WITH_DEFAULT_SIGNALS, client, queue_length, server, wait_for_queue, zklock,
+    Running, SOON, WITH_DEFAULT_SIGNALS, client, queue_length, server, status_of, wait_for_queue,
+    zklock,
 };
 use crate::support::{wait_for_some, wait_until};
 
@@ -88,12 +89,11 @@ impl OnTerminal {
     #[track_caller]
     fn end(mut self) -> Option<i32> {
         let ended = wait_for_some(SOON, || self.child.try_wait().expect("it is our child"));
-        ended
-            .unwrap_or_else(|| {
-                self.child.kill().expect("it is our child");
-                panic!("not within {SOON:?}: its end");
-            })
-            .code()
+        let ended = ended.unwrap_or_else(|| {
+            self.child.kill().expect("it is our child");
+            panic!("not within {SOON:?}: its end");
+        });
+        Some(status_of(ended))
     }
 }
 
