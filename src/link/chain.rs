@@ -124,12 +124,6 @@ pub(super) struct Sent {
     proves: Moment,
 }
 
-impl Sent {
-    pub(super) fn at(&self) -> Moment {
-        self.at
-    }
-}
-
 /// The newest bases that an answer has shown. Never newer proven than assumed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Bases {

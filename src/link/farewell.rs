@@ -55,6 +55,7 @@ impl Link {
         let wire = &self.wire;
         let mut state = wire.state.lock();
         state.say_waiting(server);
+        state.queue_all_held(server);
         let farewell = frame::request(state.in_flight.close_session(), frame::OP_CLOSE);
         state.queue(server, &farewell);
         drop(state);

@@ -254,6 +254,10 @@ impl Frame<'_> {
         self.0
     }
 
+    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.0
+    }
+
     pub(super) fn body(&self) -> &[u8] {
         &self.0[LENGTH_BYTES..]
     }
@@ -292,6 +296,11 @@ impl Frame<'_> {
 /// Numbers a frame that has its length before it.
 pub(super) fn set_xid(frame: &mut [u8], xid: i32) {
     frame[LENGTH_BYTES..LENGTH_BYTES + 4].copy_from_slice(&xid.to_be_bytes());
+}
+
+/// The length of a frame, without that of its length.
+pub(super) fn body_bytes(frame: &[u8]) -> usize {
+    frame.len() - LENGTH_BYTES
 }
 
 /// What follows the header of a request that has its length before it.

@@ -68,6 +68,12 @@ impl Group {
         self.frames.len()
     }
 
+    /// Of its requests.
+    pub(super) fn longest(&self) -> usize {
+        let bytes = self.parts.iter().map(|part| part.packet.frame.len());
+        bytes.max().unwrap_or(0)
+    }
+
     /// How many requests it has.
     pub(super) fn len(&self) -> usize {
         self.parts.len()

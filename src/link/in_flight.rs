@@ -15,7 +15,12 @@ const MOST_SUSPICIONS: usize = 256;
 /// All of one link, over all connections. Servers answer in the order in which they are asked.
 #[derive(Default)]
 pub(super) struct InFlight {
-    queue: VecDeque<Entry>,
+    queue: VecDeque<Sending>,
+    /// Behind that: what is kept back while the server takes bytes slowly, so that a probe, which
+    /// is never kept back, need not stand behind it. Asked in this order.
+    held: VecDeque<Held>,
+    /// Of their frames.
+    held_bytes: usize,
     last_xid: i32,
     /// How many of the queue are requests of our own.
     own: usize,
@@ -24,6 +29,51 @@ pub(super) struct InFlight {
     heard: Vec<Heard>,
     suspicions: Suspicions,
 }
+
+/// One request that was given a number, and how far its bytes have come.
+struct Sending {
+    entry: Entry,
+    /// Where its bytes end among all that were queued for this connection, once they are.
+    end: u64,
+    /// When the kernel had taken the last of them: from then on an answer is waited for.
+    taken: Option<Moment>,
+}
+
+/// Where the bytes of a request end that are not queued yet.
+const NOT_QUEUED: u64 = u64::MAX;
+
+/// A request that is not sent yet. It has no number, and nothing is known of its worth.
+pub(super) struct Held {
+    pub(super) frame: Vec<u8>,
+    pub(super) what: HeldBack,
+}
+
+pub(super) enum HeldBack {
+    Crate(RequestHeader),
+    Own {
+        shape: Shape,
+        expected: Expected,
+        told: Option<Told>,
+    },
+    /// Answered by us, in its turn.
+    Local {
+        number: i32,
+        err: i32,
+    },
+}
+
+/// Why a connection is no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ended {
+    /// The server has hung up: perhaps because of something that was in flight.
+    ByServer,
+    /// We have, for what was on its way took too long: perhaps because it was too large.
+    TooSlow,
+    ByUs,
+}
+
+/// A request this long may be what holds a slow connection up.
+const LARGE: usize = 64 << 10;
 
 /// One request that has no answer yet.
 enum Entry {
@@ -84,6 +134,16 @@ pub(super) enum Probed {
     Refused,
 }
 
+/// What the link waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waits {
+    ForNothing,
+    /// What comes first has not been taken whole.
+    ForTheKernel,
+    /// An answer.
+    Since(Moment),
+}
+
 /// A reply that answers nothing, or not what was asked.
 #[derive(Debug)]
 pub(super) struct Nonsense(pub(super) String);
@@ -97,7 +157,7 @@ impl InFlight {
     /// A request of the crate goes to the server: returns the number to send it with.
     pub(super) fn forward(&mut self, header: RequestHeader, bytes: usize, sent: Sent) -> i32 {
         let xid = self.xid();
-        self.queue.push_back(Entry::Crate {
+        self.push(Entry::Crate {
             xid,
             number: harmless(header),
             shape: Shape {
@@ -111,10 +171,70 @@ impl InFlight {
 
     /// A request of the crate is answered by us, when all before it are answered.
     pub(super) fn answer_locally(&mut self, header: RequestHeader, err: i32) {
-        self.queue.push_back(Entry::Local {
-            number: harmless(header),
-            err,
+        let number = harmless(header);
+        if self.held.is_empty() {
+            self.push(Entry::Local { number, err });
+        } else {
+            // The crate takes the first answer for its first request.
+            let what = HeldBack::Local { number, err };
+            let frame = Vec::new();
+            self.hold(Held { frame, what });
+        }
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.queue.push_back(Sending {
+            entry,
+            end: NOT_QUEUED,
+            taken: None,
         });
+    }
+
+    /// The bytes of all that has been given a number end here.
+    pub(super) fn queued(&mut self, end: u64) {
+        let new = self.queue.iter_mut().rev();
+        for one in new.take_while(|one| one.end == NOT_QUEUED) {
+            one.end = end;
+        }
+    }
+
+    /// The kernel has taken the bytes up to here.
+    pub(super) fn taken(&mut self, end: u64, now: Moment) {
+        let new = self.queue.iter_mut().rev();
+        for one in new.take_while(|one| one.taken.is_none()) {
+            if one.end <= end {
+                one.taken = Some(now);
+            }
+        }
+    }
+
+    /// Keeps a request back.
+    pub(super) fn hold(&mut self, held: Held) {
+        self.held_bytes += held.frame.len();
+        self.own += usize::from(matches!(held.what, HeldBack::Own { .. }));
+        self.held.push_back(held);
+    }
+
+    pub(super) fn holds_any(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// Of what is kept back.
+    pub(super) fn held_bytes(&self) -> usize {
+        self.held_bytes
+    }
+
+    /// The first of what was kept back, to be given a number now, or answered in its turn.
+    pub(super) fn release(&mut self) -> Option<Held> {
+        let held = self.held.pop_front()?;
+        self.held_bytes -= held.frame.len();
+        self.own -= usize::from(matches!(held.what, HeldBack::Own { .. }));
+        Some(held)
+    }
+
+    /// As [`answer_locally`](Self::answer_locally), for one that was kept back.
+    pub(super) fn its_turn(&mut self, number: i32, err: i32) {
+        self.push(Entry::Local { number, err });
     }
 
     /// A request of ours goes to the server: returns the number to send it with. With the last of
@@ -127,7 +247,7 @@ impl InFlight {
         sent: Sent,
     ) -> i32 {
         let xid = self.xid();
-        self.queue.push_back(Entry::Own {
+        self.push(Entry::Own {
             xid,
             shape,
             expected,
@@ -141,7 +261,7 @@ impl InFlight {
     /// A probe goes to the server: returns the number to send it with.
     pub(super) fn probe(&mut self, expected: Expected, sent: Sent, node: Option<u64>) -> i32 {
         let xid = self.xid();
-        self.queue.push_back(Entry::Probe {
+        self.push(Entry::Probe {
             xid,
             expected,
             sent,
@@ -150,23 +270,27 @@ impl InFlight {
         xid
     }
 
-    /// How many packets of requests of our own are under way.
+    /// How many packets of requests of our own are under way, or kept back.
     pub(super) fn own(&self) -> usize {
         self.own
     }
 
-    /// When the request was sent that has waited longest for its answer.
-    pub(super) fn oldest(&self) -> Option<Moment> {
-        self.queue
-            .iter()
-            .find_map(Entry::sent)
-            .map(|sent| sent.at())
+    /// Since when the server owes us an answer: since the kernel has taken the last byte of the
+    /// request that comes first. Not while it takes them: a large request on a slow network is under
+    /// way, and so are those behind it.
+    pub(super) fn waits_since(&self) -> Waits {
+        let first = self.queue.iter().find(|one| one.entry.sent().is_some());
+        match first.map(|one| one.taken) {
+            None => Waits::ForNothing,
+            Some(None) => Waits::ForTheKernel,
+            Some(Some(taken)) => Waits::Since(taken),
+        }
     }
 
     /// Our own last request: returns the number to send it with.
     pub(super) fn close_session(&mut self) -> i32 {
         let xid = self.xid();
-        self.queue.push_back(Entry::Close { xid });
+        self.push(Entry::Close { xid });
         xid
     }
 
@@ -178,7 +302,7 @@ impl InFlight {
         record: &[u8],
         events_before: u64,
     ) -> Result<Answered, Nonsense> {
-        let front = self.queue.front();
+        let front = self.queue.front().map(|one| &one.entry);
         if front.and_then(Entry::xid) != Some(header.xid) {
             return Err(out_of_turn(header));
         }
@@ -189,7 +313,7 @@ impl InFlight {
                 Nonsense(format!("the server sent a malformed reply ({})", why.0))
             })?;
         }
-        match self.queue.pop_front() {
+        match self.queue.pop_front().map(|one| one.entry) {
             Some(Entry::Crate {
                 number,
                 sent,
@@ -232,39 +356,65 @@ impl InFlight {
 
     /// Adds to `out` the answers of ours to the crate whose turn it is now.
     pub(super) fn take_due(&mut self, out: &mut Vec<u8>) {
-        while let Some(&Entry::Local { number, err }) = self.queue.front() {
+        while let Some(&Entry::Local { number, err }) = self.queue.front().map(|one| &one.entry) {
             out.extend(frame::reply(number, err));
             self.queue.pop_front();
         }
     }
 
     /// The connection is gone: what was in flight may have been done or not. Adds to `out` what
-    /// the crate is answered, and returns who else is told. `hung_up`: the server ended it.
-    pub(super) fn all_lost(&mut self, hung_up: bool, out: &mut Vec<u8>) -> Vec<Said> {
-        if hung_up {
-            self.suspicions
-                .add(self.queue.iter().filter_map(Entry::shape));
+    /// the crate is answered, and returns who else is told.
+    pub(super) fn all_lost(&mut self, ended: Ended, out: &mut Vec<u8>) -> Vec<Said> {
+        match ended {
+            Ended::ByServer => {
+                let shapes = self.queue.iter().filter_map(|one| one.entry.shape());
+                self.suspicions.add(shapes);
+            }
+            Ended::TooSlow => {
+                let stuck = self.queue.iter().find(|one| one.taken.is_none());
+                let shape = stuck.and_then(|one| one.entry.shape());
+                self.suspicions
+                    .add(shape.filter(|shape| shape.bytes >= LARGE).into_iter());
+            }
+            Ended::ByUs => {}
         }
         let mut tell = Vec::new();
-        self.own = 0;
-        for entry in self.queue.drain(..) {
-            match entry {
+        for one in std::mem::take(&mut self.queue) {
+            match one.entry {
                 Entry::Crate { number, .. } => {
                     out.extend(frame::reply(number, frame::ERR_CONNECTION_LOSS));
                 }
                 Entry::Local { number, err } => out.extend(frame::reply(number, err)),
-                Entry::Own { shape, told, .. } => {
-                    self.heard.push(Heard::Nothing {
-                        bytes: shape.bytes,
-                        breaks: self.suspicions.breaks(shape),
-                    });
-                    let all = told.map(|told| Said::new(told, std::mem::take(&mut self.heard)));
-                    tell.extend(all);
-                }
+                Entry::Own { shape, told, .. } => tell.extend(self.lost(shape, told)),
                 Entry::Probe { .. } | Entry::Close { .. } => {}
             }
         }
+        for held in std::mem::take(&mut self.held) {
+            match held.what {
+                HeldBack::Crate(header) => {
+                    let number = harmless(header);
+                    out.extend(frame::reply(number, frame::ERR_CONNECTION_LOSS));
+                }
+                HeldBack::Local { number, err } => out.extend(frame::reply(number, err)),
+                HeldBack::Own { shape, told, .. } => tell.extend(self.lost(shape, told)),
+            }
+        }
+        (self.own, self.held_bytes) = (0, 0);
         tell
+    }
+
+    fn lost(&mut self, shape: Shape, told: Option<Told>) -> Option<Said> {
+        self.heard.push(Heard::Nothing {
+            bytes: shape.bytes,
+            breaks: self.suspicions.breaks(shape),
+        });
+        told.map(|told| Said::new(told, std::mem::take(&mut self.heard)))
+    }
+
+    #[cfg(all(test, not(shuttle)))]
+    pub(super) fn has_probe(&self) -> bool {
+        let mut all = self.queue.iter();
+        all.any(|one| matches!(one.entry, Entry::Probe { .. }))
     }
 }
 
@@ -302,7 +452,8 @@ impl Entry {
 ///
 /// A server answers a request that is too long for it (its `jute.maxbuffer`), or of a kind that it
 /// does not know, by closing the connection, which also ends whatever is in flight beside it. Those
-/// others are answered on one of the next connections; the culprit never is.
+/// others are answered on one of the next connections; the culprit never is. A request that is too
+/// long for the network is found in the same way: each connection ends while it is being sent.
 #[derive(Default)]
 struct Suspicions(HashMap<Shape, u32>);
 

@@ -17,8 +17,8 @@
 //! - **To the ensemble** it dials all addresses with time limits and back-off, shakes hands with
 //!   the true timeout, resumes the session elsewhere when a connection breaks, presents the
 //!   credentials before anything else, and [probes](probing). It gives a connection up when a
-//!   request was not answered for a sixth of the timeout, or when the server took nothing of what
-//!   was to be sent for a third of it.
+//!   request that was sent was not answered for a sixth of the timeout, or the server took nothing
+//!   of what was to be sent for as long. Little is [ahead] of a probe.
 //! - **To the crate** it is a server that never goes away. When the connection to the ensemble
 //!   breaks, the link answers `ConnectionLoss` to what was in flight, and to what comes until the
 //!   session lets traffic through again ([`Link::open`]). The crate never reconnects, so none of
@@ -52,6 +52,7 @@
 //! `zklock-down`; by `zklock-up` only at the crate's good-bye. Connections begin and end on
 //! `zklock-down` alone; anybody may cut one, and it then finds it cut.
 
+mod ahead;
 mod batch;
 mod chain;
 mod clock;
@@ -278,7 +279,7 @@ impl Link {
         if let Some(server) = &state.server
             && server.epoch.number() == epoch.number()
         {
-            server.cut();
+            server.cut_as_too_slow();
         }
         drop(state);
         self.wire.changed.notify_all();

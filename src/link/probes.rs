@@ -10,7 +10,7 @@ use super::chain::{Kind, Sent};
 use super::clock::Moment;
 use super::codec::{self, Request, Step};
 use super::frame;
-use super::in_flight::Probed;
+use super::in_flight::{Probed, Waits};
 use super::probing::Probing;
 use super::wire::{Server, State, Wire};
 
@@ -79,7 +79,10 @@ impl State {
         let node = server.epoch.node_after(last_node).filter(|_| writes);
         let probing = self.probing();
         let due = probing.chain.next_probe(node.is_some()).due;
-        let overdue = |state: &Self, patience| state.in_flight.oldest().map(|at| at.plus(patience));
+        let overdue = |state: &Self, patience| match state.in_flight.waits_since() {
+            Waits::Since(at) => Some(at.plus(patience)),
+            Waits::ForNothing | Waits::ForTheKernel => None,
+        };
         let patience = probing.chain.patience();
         if due > now && !probing.at_once {
             return overdue(self, patience).map_or(due, |at| at.min(due));
@@ -126,10 +129,15 @@ impl Wire {
         again.since(server.epoch.lease().now()).max(SHORTEST)
     }
 
-    /// For how long a request has waited for its answer in vain, if for too long.
+    /// For how long the server has owed us something, if for too long: an answer, or that it takes
+    /// what there is to send.
     pub(super) fn is_overdue(&self, server: &Server) -> Option<Duration> {
         let mut state = self.state.lock();
-        let waited = server.epoch.lease().now().since(state.in_flight.oldest()?);
+        let waited = match state.in_flight.waits_since() {
+            Waits::ForNothing => return None,
+            Waits::ForTheKernel => server.stuck_for()?,
+            Waits::Since(taken) => server.epoch.lease().now().since(taken),
+        };
         (waited >= state.probing().chain.patience()).then_some(waited)
     }
 }

@@ -44,19 +44,19 @@ pub(super) fn relay(wire: &Wire, server: &Server) -> String {
             // reads first what came meanwhile.
             Ok(None) => {
                 if let Some(waited) = wire.is_overdue(server) {
-                    server.cut();
+                    server.cut_as_too_slow();
                     return format!("an answer was waited for in vain for {waited:?}");
                 }
             }
             Err(error) => return error.to_string(),
         }
         if server.is_stuck(pace.stuck) {
-            server.cut();
+            server.cut_as_too_slow();
             return format!("it took nothing for {:?}", pace.stuck);
         }
         // The good-bye of a client that is being closed goes out and is waited for all the same.
         if !server.epoch.lease().is_alive() && !wire.is_closing() {
-            server.cut();
+            server.cut_as_too_slow();
             return "the session's lease has run out".into();
         }
     }

@@ -36,6 +36,18 @@ impl Stream {
         self.socket.set_write_timeout(Some(write))
     }
 
+    /// What the kernel has taken and not sent is to be no more than about this. It counts what it
+    /// keeps with each packet, too, and doubles the number for that.
+    #[cfg(unix)]
+    pub(super) fn keep_unsent_below(&self, bytes: usize) {
+        // Where it cannot be set, more may be ahead of a probe on a slow network.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&self.socket, bytes);
+    }
+
+    #[cfg(not(unix))]
+    #[expect(clippy::unused_self, reason = "as on Unix")]
+    pub(super) fn keep_unsent_below(&self, _bytes: usize) {}
+
     /// Appends `frames` in the form in which they go over the wire. Called in the order in which
     /// they are to go.
     pub(super) fn encode(&self, frames: &[u8], outgoing: &mut Vec<u8>) {

@@ -1,13 +1,14 @@
 //! Saying requests of our own: now, soon, together or again.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Link;
 use super::batch::{Batch, Packing};
 use super::codec::Request;
-use super::frame;
+use super::frame::{self, RequestHeader};
 use super::group::{Group, Packet};
+use super::in_flight::{Held, HeldBack};
 use super::said::{Rest, Told};
 use super::voice::{Company, NotSent, Slot};
 use super::wire::{Server, State, Wire};
@@ -31,6 +32,7 @@ impl Link {
         let mut state = self.wire.state.lock();
         let server = state.open_server(connection).ok_or(NotSent::NotOpen)?;
         state.has_room(group.bytes())?;
+        server.has_time_for(group.longest())?;
         let goes = match company {
             Company::Shared => state.say_soon(&server, group),
             Company::Alone => {
@@ -45,6 +47,18 @@ impl Link {
             self.wire.flush(&server);
         }
         Ok(())
+    }
+}
+
+impl Server {
+    /// Whether a request can be sent in good time: while it is on its way nothing proves that the
+    /// session is alive.
+    fn has_time_for(&self, bytes: usize) -> Result<(), NotSent> {
+        let most = self.epoch.lease().timeout() / 3;
+        match self.ahead.takes(bytes, Instant::now()) {
+            Some(takes) if takes > most => Err(NotSent::TooSlow { bytes, takes, most }),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -101,22 +115,49 @@ impl State {
         self.send(server, frames, packets, Told::Caller(slot));
     }
 
-    /// Numbers the packets in `frames`, and queues them.
+    /// Numbers the packets in `frames`, and queues them, or keeps back those behind which a probe
+    /// would stand for too long.
     fn send(&mut self, server: &Server, mut frames: Vec<u8>, packets: Vec<Packet>, told: Told) {
         let mut told = Some(told);
         let last = packets.len() - 1;
+        let mut numbered = 0;
         for (index, packet) in packets.into_iter().enumerate() {
             let Packet {
                 frame,
                 shape,
                 expected,
             } = packet;
-            let sent = self.stamp(server, shape.opcode);
             let told = told.take_if(|_| index == last);
-            let xid = self.in_flight.say(shape, expected, told, sent);
-            frame::set_xid(&mut frames[frame], xid);
+            if self.may_queue(server, numbered) {
+                numbered = frame.end;
+                let sent = self.stamp(server, shape.opcode);
+                let xid = self.in_flight.say(shape, expected, told, sent);
+                frame::set_xid(&mut frames[frame], xid);
+            } else {
+                let frame = frames[frame].to_vec();
+                let what = HeldBack::Own {
+                    shape,
+                    expected,
+                    told,
+                };
+                self.in_flight.hold(Held { frame, what });
+            }
         }
-        self.queue(server, &frames);
+        self.queue(server, &frames[..numbered]);
+    }
+
+    /// A request of the crate goes to the server.
+    pub(super) fn forward(&mut self, server: &Server, header: RequestHeader, frame: &mut [u8]) {
+        if self.may_queue(server, 0) {
+            let sent = self.stamp(server, header.opcode);
+            let bytes = frame::body_bytes(frame);
+            frame::set_xid(frame, self.in_flight.forward(header, bytes, sent));
+            self.queue(server, frame);
+        } else {
+            let frame = frame.to_vec();
+            let what = HeldBack::Crate(header);
+            self.in_flight.hold(Held { frame, what });
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::LinkEvent;
 use super::dial::is_timeout;
 use super::frame::{self, FrameBuffer, Next, RequestHeader};
+use super::in_flight::Ended;
 use super::said::Said;
 use super::wire::{Server, State, Wire};
 
@@ -131,7 +132,7 @@ fn take_frames(
                 let header = request.request_header();
                 match (header.opcode, server) {
                     (frame::OP_CLOSE, _) => {
-                        relayed.told = state.answer_all_lost(false);
+                        relayed.told = state.answer_all_lost(Ended::ByUs);
                         state.answer_locally(header, frame::OK);
                         relayed.over = true;
                         return;
@@ -144,10 +145,7 @@ fn take_frames(
                     (_, Some(server)) if state.has_room(request.bytes().len()).is_ok() => {
                         // Nothing overtakes what was said before it.
                         state.say_waiting(server);
-                        let bytes = request.body().len();
-                        let sent = state.stamp(server, header.opcode);
-                        request.set_xid(state.in_flight.forward(header, bytes, sent));
-                        state.queue(server, request.bytes());
+                        state.forward(server, header, request.bytes_mut());
                     }
                     // Nobody hears of a lost connection while it stands.
                     (_, Some(_)) => {

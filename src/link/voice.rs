@@ -11,6 +11,7 @@
 //! and each event with its own.
 
 use std::fmt;
+use std::time::Duration;
 
 use super::codec::{Expected, Malformed, Reply, ServerError, TooLarge};
 use super::frame;
@@ -54,6 +55,12 @@ pub(crate) enum NotSent {
     TooLarge { bytes: usize, most: usize },
     /// The server takes bytes more slowly than we send them.
     Backlogged { bytes: usize, most: usize },
+    /// At the rate at which the server takes bytes, a request would be on its way for too long.
+    TooSlow {
+        bytes: usize,
+        takes: Duration,
+        most: Duration,
+    },
 }
 
 impl fmt::Display for NotSent {
@@ -66,6 +73,11 @@ impl fmt::Display for NotSent {
             Self::Backlogged { bytes, most } => write!(
                 f,
                 "{bytes} bytes more than the server has taken are to be sent; {most} are kept"
+            ),
+            Self::TooSlow { bytes, takes, most } => write!(
+                f,
+                "a request of {bytes} bytes would be on its way for {takes:.1?} at the rate of this \
+                 network; the session's timeout allows {most:.1?}"
             ),
         }
     }

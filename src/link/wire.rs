@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use super::ahead::Ahead;
 use super::chain::{Cadence, Opening};
 use super::clock::Moment;
 use super::frame::{self, NodeEvent, RequestHeader};
 use super::group::Group;
-use super::in_flight::InFlight;
+use super::in_flight::{Ended, Held, HeldBack, InFlight};
 use super::lease::Epoch;
 use super::probing::Probing;
 use super::rouse::Rouse;
@@ -48,8 +49,12 @@ pub(super) struct Server {
     pub(super) full: AtomicBool,
     /// While it is full: when it took something last, or became so. Held for no more than a look.
     stuck_since: Mutex<Option<Instant>>,
+    /// How much of ours a probe stands behind.
+    pub(super) ahead: Ahead,
     /// We have ended it, and not the other side.
     cut: AtomicBool,
+    /// Because it was too slow.
+    late: AtomicBool,
 }
 
 /// Encoded bytes of which a part may have gone.
@@ -57,11 +62,16 @@ pub(super) struct Server {
 struct Unsent {
     bytes: Vec<u8>,
     sent: usize,
+    /// Of this connection, all that the kernel has taken.
+    taken: u64,
 }
 
 impl Server {
     pub(super) fn new(stream: Stream, epoch: Arc<Epoch>, connection: u64) -> Self {
+        let ahead = Ahead::new(epoch.lease().timeout());
+        stream.keep_unsent_below(ahead.bytes());
         Self {
+            ahead,
             stream,
             epoch,
             connection,
@@ -69,6 +79,7 @@ impl Server {
             full: AtomicBool::new(false),
             stuck_since: Mutex::new(None),
             cut: AtomicBool::new(false),
+            late: AtomicBool::new(false),
         }
     }
 
@@ -78,21 +89,46 @@ impl Server {
         self.stream.cut();
     }
 
+    /// As [`cut`](Self::cut), because of what it did not take or answer in time.
+    pub(super) fn cut_as_too_slow(&self) {
+        self.late.store(true, Ordering::Release);
+        self.cut();
+    }
+
     /// Whether the other side ended it.
     pub(super) fn hung_up(&self) -> bool {
         !self.cut.load(Ordering::Acquire)
     }
 
-    /// Whether the socket has taken nothing for longer than `limit`, though there was something.
-    pub(super) fn is_stuck(&self, limit: Duration) -> bool {
-        self.full.load(Ordering::Acquire) && {
-            let since = *self.stuck_since.lock();
-            since.is_some_and(|since| since.elapsed() > limit)
+    fn ended(&self) -> Ended {
+        if self.hung_up() {
+            Ended::ByServer
+        } else if self.late.load(Ordering::Acquire) {
+            Ended::TooSlow
+        } else {
+            Ended::ByUs
         }
     }
 
+    /// For how long the socket has taken nothing, though there was something.
+    pub(super) fn stuck_for(&self) -> Option<Duration> {
+        if !self.full.load(Ordering::Acquire) {
+            return None;
+        }
+        let since = *self.stuck_since.lock();
+        since.map(|since| since.elapsed())
+    }
+
+    /// Whether the socket has taken nothing for longer than `limit`, though there was something.
+    pub(super) fn is_stuck(&self, limit: Duration) -> bool {
+        self.stuck_for().is_some_and(|stuck| stuck > limit)
+    }
+
     /// The socket takes no more now. Called with the right to send, like the two below.
-    fn filled(&self) {
+    fn filled(&self, taken: u64) {
+        if self.ahead.filled(taken, Instant::now()) {
+            self.stream.keep_unsent_below(self.ahead.bytes());
+        }
         if !self.full.load(Ordering::Acquire) {
             // First, so that nobody mistakes the time of the last time for this one's.
             *self.stuck_since.lock() = Some(Instant::now());
@@ -108,6 +144,7 @@ impl Server {
     }
 
     fn drained(&self) {
+        self.ahead.drained();
         self.full.store(false, Ordering::Release);
     }
 }
@@ -146,6 +183,8 @@ pub(super) struct State {
     pub(super) waiting: Waiting,
     /// For `server`, encoded, in the order of their numbers.
     outgoing: Vec<u8>,
+    /// Of all that was ever in there for `server`.
+    outgoing_end: u64,
     /// The last change of the data that the session has seen.
     pub(super) last_zxid: i64,
     /// Counts the events of watches, over all connections.
@@ -242,10 +281,12 @@ impl Wire {
             match server.stream.send(&unsent.bytes[unsent.sent..]) {
                 Ok(sent) => {
                     unsent.sent += sent;
+                    unsent.taken += sent as u64;
                     server.took_some();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    server.filled();
+                    server.filled(unsent.taken);
+                    self.state.lock().taken(server, unsent.taken);
                     return Sent::Full;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -264,7 +305,9 @@ impl Wire {
         if unsent.bytes.capacity() > frame::MAX_REQUEST_BYTES {
             unsent.bytes = Vec::new();
         }
-        match self.state.lock().outgoing_to(server) {
+        let mut state = self.state.lock();
+        state.taken(server, unsent.taken);
+        match state.outgoing_to(server) {
             Some(outgoing) => {
                 std::mem::swap(outgoing, &mut unsent.bytes);
                 true
@@ -275,14 +318,15 @@ impl Wire {
 
     /// Ends a connection: nothing of it is in flight afterwards. The session hears of it last.
     pub(super) fn drop_connection(&self, server: &Server) {
-        let hung_up = server.hung_up();
+        let ended = server.ended();
         server.cut();
         let mut state = self.state.lock();
         state.server = None;
         state.open = false;
         state.outgoing = Vec::new();
+        state.outgoing_end = 0;
         state.probing = None;
-        let told = state.answer_all_lost(hung_up);
+        let told = state.answer_all_lost(ended);
         let unsaid = state.waiting.take_all();
         drop(state);
         self.changed.notify_all();
@@ -335,6 +379,7 @@ impl State {
             in_flight: InFlight::default(),
             waiting: Waiting::new(longest_wait),
             outgoing: Vec::new(),
+            outgoing_end: 0,
             last_zxid: 0,
             events: 0,
             probing: None,
@@ -366,7 +411,8 @@ impl State {
 
     /// Whether so much more can be kept for a server that does not take it at once.
     pub(super) fn has_room(&self, bytes: usize) -> Result<(), NotSent> {
-        let bytes = self.outgoing.len() + self.waiting.bytes() + bytes;
+        let kept = self.outgoing.len() + self.waiting.bytes() + self.in_flight.held_bytes();
+        let bytes = kept + bytes;
         if bytes <= MOST_OUTGOING_BYTES {
             return Ok(());
         }
@@ -379,12 +425,85 @@ impl State {
     /// To be sent on `server` with the next [`Wire::flush`], under the lock under which their
     /// numbers were given.
     pub(super) fn queue(&mut self, server: &Server, frames: &[u8]) {
+        let before = self.outgoing.len();
         server.stream.encode(frames, &mut self.outgoing);
+        self.outgoing_end += (self.outgoing.len() - before) as u64;
+        self.in_flight.queued(self.outgoing_end);
+    }
+
+    /// Whether a request may be given its number and its place among the bytes now. Not while as
+    /// much is ahead as a probe may stand behind.
+    pub(super) fn may_queue(&self, server: &Server, besides: usize) -> bool {
+        !self.in_flight.holds_any() && self.outgoing.len() + besides < server.ahead.bytes()
+    }
+
+    /// Queues what was kept back, as far as there is room now.
+    fn queue_held(&mut self, server: &Server) {
+        let mut is_local = false;
+        while self.outgoing.len() < server.ahead.bytes() {
+            let Some(Held { mut frame, what }) = self.in_flight.release() else {
+                break;
+            };
+            let xid = match what {
+                HeldBack::Crate(header) => {
+                    let sent = self.stamp(server, header.opcode);
+                    self.in_flight
+                        .forward(header, frame::body_bytes(&frame), sent)
+                }
+                HeldBack::Own {
+                    shape,
+                    expected,
+                    told,
+                } => {
+                    let sent = self.stamp(server, shape.opcode);
+                    self.in_flight.say(shape, expected, told, sent)
+                }
+                HeldBack::Local { number, err } => {
+                    self.in_flight.its_turn(number, err);
+                    is_local = true;
+                    continue;
+                }
+            };
+            frame::set_xid(&mut frame, xid);
+            self.queue(server, &frame);
+        }
+        if is_local {
+            let mut out = Vec::new();
+            self.in_flight.take_due(&mut out);
+            self.send_up(&out);
+        }
+    }
+
+    /// Queues all that was kept back: nothing that comes later may go before it.
+    pub(super) fn queue_all_held(&mut self, server: &Server) {
+        while self.in_flight.holds_any() {
+            let room = std::mem::take(&mut self.outgoing);
+            self.queue_held(server);
+            let queued = std::mem::replace(&mut self.outgoing, room);
+            self.outgoing.extend_from_slice(&queued);
+        }
+    }
+
+    fn taken(&mut self, server: &Server, taken: u64) {
+        if self.stands(server) {
+            let now = server.epoch.lease().now();
+            self.in_flight.taken(taken, now);
+        }
+    }
+
+    fn stands(&self, server: &Server) -> bool {
+        let present = self.server.as_ref();
+        present.is_some_and(|present| present.connection == server.connection)
     }
 
     fn outgoing_to(&mut self, server: &Server) -> Option<&mut Vec<u8>> {
-        let standing = self.server.as_ref()?.connection == server.connection;
-        (standing && !self.outgoing.is_empty()).then_some(&mut self.outgoing)
+        if !self.stands(server) {
+            return None;
+        }
+        if self.outgoing.is_empty() {
+            self.queue_held(server);
+        }
+        (!self.outgoing.is_empty()).then_some(&mut self.outgoing)
     }
 
     /// A request of the crate is answered by us, when all before it are answered.
@@ -398,9 +517,9 @@ impl State {
     /// The connection broke: what was in flight may have been done or not. Returns who is to be
     /// told of it, without the lock.
     #[must_use]
-    pub(super) fn answer_all_lost(&mut self, hung_up: bool) -> Vec<Said> {
+    pub(super) fn answer_all_lost(&mut self, ended: Ended) -> Vec<Said> {
         let mut out = Vec::new();
-        let told = self.in_flight.all_lost(hung_up, &mut out);
+        let told = self.in_flight.all_lost(ended, &mut out);
         self.send_up(&out);
         told
     }

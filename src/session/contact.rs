@@ -459,7 +459,7 @@ impl<'a> Contact<'a> {
         let target = self.session.target();
         format!(
             "{target}: {breaks} connections in a row broke at a request of {bytes} bytes, and \
-             none answered it; is it over the servers' jute.maxbuffer?"
+             none answered it; is it over the servers' jute.maxbuffer, or too long for the network?"
         )
     }
 

@@ -51,6 +51,7 @@ mod sasl;
 mod semaphore;
 mod sessions;
 mod simple_mutex;
+mod slow_networks;
 mod stuck_logger;
 mod tenures;
 mod testbed;

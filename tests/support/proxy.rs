@@ -218,6 +218,13 @@ impl Proxy {
         self.desk.tell(move |relay| relay.delay(direction, delay));
     }
 
+    /// Lets so many bytes a second through to the server, and keeps few on the way, as a narrow
+    /// network does. To be called before the connections that are meant; holds for good.
+    pub(crate) fn limit_rate(&self, bytes_per_second: u32) {
+        self.desk
+            .tell(move |relay| relay.limit_rate(bytes_per_second));
+    }
+
     /// Keeps and accepts connections, but moves not a byte: neither data nor
     /// the end of a connection gets through. What is under way is kept, and
     /// arrives after [`Proxy::heal`].

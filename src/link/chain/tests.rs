@@ -86,7 +86,7 @@ fn play(
                 let index = behind.min(in_flight.len().saturating_sub(1));
                 if let Some(sent) = in_flight.remove(index) {
                     let bases = chain.answered(sent, at(now));
-                    log.0.push((sent.kind, sent.at(), at(now)));
+                    log.0.push((sent.kind, sent.at, at(now)));
                     check(bases, &log)?;
                 }
             }
@@ -160,7 +160,7 @@ fn a_moment_that_is_told_late_counts_as_the_latest() {
     let mut chain = Chain::new(cadence(), Opening::Created, at(0));
     let one = chain.sent(Kind::Read, at(10));
     chain.answered(one, at(20));
-    assert_eq!(chain.sent(Kind::Read, at(5)).at(), at(20));
+    assert_eq!(chain.sent(Kind::Read, at(5)).at, at(20));
 }
 
 /// However much is sent in however short a time.

@@ -9,6 +9,7 @@ use super::probes::{checked, epoch_of, next_check, stands};
 use super::*;
 use crate::link::chain::Cadence;
 use crate::link::clock::{ManualClock, Moment};
+use crate::link::in_flight::Waits;
 use crate::link::lease::NodeStands;
 
 /// The shortest for which the promises are made.
@@ -101,8 +102,10 @@ impl Holder {
     fn next_looks(&self) -> (Moment, Option<Moment>) {
         let state = self.bench.link.wire.state.lock();
         let chain = &state.probing.as_ref().expect("connected").chain;
-        let oldest = state.in_flight.oldest();
-        let overdue = oldest.map(|at| at.plus(chain.patience()));
+        let overdue = match state.in_flight.waits_since() {
+            Waits::Since(taken) => Some(taken.plus(chain.patience())),
+            Waits::ForNothing | Waits::ForTheKernel => None,
+        };
         (chain.next_probe(true).due, overdue)
     }
 
@@ -124,16 +127,7 @@ impl Holder {
             self.answers.push((*sent_at, now));
         }
         let deadline = Instant::now() + SOON;
-        while self
-            .bench
-            .link
-            .wire
-            .state
-            .lock()
-            .in_flight
-            .oldest()
-            .is_some()
-        {
+        while self.bench.link.wire.state.lock().in_flight.waits_since() != Waits::ForNothing {
             assert!(Instant::now() < deadline, "the answers are taken");
             std::thread::park_timeout(Duration::from_millis(1));
         }

@@ -13,6 +13,7 @@ mod packets;
 mod probes;
 mod relaying;
 mod sessions;
+mod slow_networks;
 mod through_the_crate;
 #[cfg(feature = "tls")]
 mod tls;

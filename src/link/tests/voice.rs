@@ -374,8 +374,8 @@ fn a_server_that_takes_nothing_is_given_up() {
         assert!(begun.elapsed() < SOON, "it goes on for ever");
     };
     assert!(
-        matches!(lost[..], [Answer::Lost(Lost { breaks: 0, .. })]),
-        "not the server's doing"
+        matches!(lost[..], [Answer::Lost(Lost { breaks: 1, .. })]),
+        "it may be too long for the network"
     );
     assert!(begun.elapsed() >= timeout / 6);
     assert!(begun.elapsed() < timeout * 5 / 6, "that was the lease");

@@ -18,6 +18,9 @@ use super::{RuleId, Seen, opcode};
 /// Read at most this much at a time, so that no connection starves another.
 const CHUNK: usize = 64 * 1024;
 
+/// What a slow network keeps on its way.
+pub(super) const SIP: usize = 8 * 1024;
+
 /// What holds for all connections now.
 #[derive(Debug, Default, Clone, Copy)]
 pub(super) struct Regime {
@@ -29,6 +32,8 @@ pub(super) struct Regime {
 pub(super) struct LaneRegime {
     pub(super) silent: bool,
     pub(super) delay: Duration,
+    /// In bytes a second. Of the way to the server only.
+    pub(super) rate: Option<u32>,
 }
 
 /// Whether a connection is still of use.
@@ -49,6 +54,8 @@ pub(super) struct Connection {
     pub(super) to_server: Lane,
     pub(super) to_client: Lane,
     silent: bool,
+    /// Until then a slow network is busy with what was read before.
+    busy_until: Instant,
     handshake: Handshake,
     pending: HashMap<i32, Pending>,
 }
@@ -116,6 +123,7 @@ impl Connection {
             to_server,
             to_client,
             silent: false,
+            busy_until: Instant::now(),
             handshake: Handshake::Awaited,
             pending: HashMap::new(),
         }
@@ -132,7 +140,7 @@ impl Connection {
     ) -> Fate {
         self.finish_dialling();
         self.dial_again(now);
-        if self.reads_client(regime) {
+        if self.reads_client(regime, now) {
             self.read_client(regime.to_server, rules, seen, now);
         }
         if self.reads_server(regime) {
@@ -160,8 +168,9 @@ impl Connection {
         }
     }
 
-    pub(super) fn reads_client(&self, regime: Regime) -> bool {
-        !self.silent && !regime.to_server.silent && self.to_server.wants_to_read()
+    pub(super) fn reads_client(&self, regime: Regime, now: Instant) -> bool {
+        let heard = !self.silent && !regime.to_server.silent;
+        heard && self.busy_until <= now && self.to_server.wants_to_read()
     }
 
     pub(super) fn reads_server(&self, regime: Regime) -> bool {
@@ -189,6 +198,7 @@ impl Connection {
             .filter(|(way, _)| self.may_pass(*way, regime))
             .filter_map(|(_, lane)| lane.next_due())
             .chain(self.next_dial())
+            .chain(regime.to_server.rate.map(|_| self.busy_until))
             .min()
     }
 
@@ -272,7 +282,11 @@ impl Connection {
     }
 
     fn read_client(&mut self, regime: LaneRegime, rules: &mut Rules, seen: &Seen, now: Instant) {
-        let source = fill(&self.client, &mut self.to_server);
+        let most = if regime.rate.is_some() { SIP } else { CHUNK };
+        let (source, read) = fill(&self.client, &mut self.to_server, most);
+        if let Some(rate) = regime.rate {
+            self.busy_until = now + Duration::from_secs_f64(read as f64 / f64::from(rate));
+        }
         let mut is_asked = false;
         while let Some(mut frame) = self.to_server.cutter.next() {
             if self.to_server.cutter.is_raw() {
@@ -292,7 +306,7 @@ impl Connection {
     }
 
     fn read_server(&mut self, regime: LaneRegime, rules: &Rules, seen: &Seen, now: Instant) {
-        let source = fill(&self.server, &mut self.to_client);
+        let (source, _) = fill(&self.server, &mut self.to_client, CHUNK);
         while let Some(frame) = self.to_client.cutter.next() {
             if self.to_client.cutter.is_raw() {
                 self.to_client.push(bytes(frame, regime, now, None));
@@ -395,16 +409,17 @@ impl Source {
     }
 }
 
-fn fill(mut from: &TcpStream, lane: &mut Lane) -> Source {
+/// Also says how much was read.
+fn fill(mut from: &TcpStream, lane: &mut Lane, most: usize) -> (Source, usize) {
     let mut chunk = [0; CHUNK];
-    match from.read(&mut chunk) {
-        Ok(0) => Source::Ended,
+    match from.read(&mut chunk[..most]) {
+        Ok(0) => (Source::Ended, 0),
         Ok(count) => {
             lane.cutter.push(&chunk[..count]);
-            Source::Open
+            (Source::Open, count)
         }
-        Err(error) if is_passing(&error) => Source::Open,
-        Err(_) => Source::Broken,
+        Err(error) if is_passing(&error) => (Source::Open, 0),
+        Err(_) => (Source::Broken, 0),
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::connection::{Connection, Fate, Regime};
+use super::connection::{Connection, Fate, Regime, SIP};
 use super::rules::{Effect, Matcher, Phase, Rules};
 use super::{Direction, Order, RuleId, Seen};
 
@@ -100,6 +100,16 @@ impl Relay {
         self.each_lane(direction, |lane| lane.delay = delay);
     }
 
+    /// For connections that are accepted from now on: little of theirs is kept on the way.
+    pub(super) fn limit_rate(&mut self, rate: u32) {
+        self.accept_all();
+        self.regime.to_server.rate = Some(rate);
+        if let Some(listener) = &self.listener {
+            let kept = rustix::net::sockopt::set_socket_recv_buffer_size(listener, SIP);
+            kept.expect("it is a socket");
+        }
+    }
+
     pub(super) fn silence(&mut self, direction: Direction) {
         self.each_lane(direction, |lane| lane.silent = true);
     }
@@ -175,7 +185,7 @@ impl Relay {
             let sides = [
                 (
                     &connection.client,
-                    connection.reads_client(self.regime),
+                    connection.reads_client(self.regime, now),
                     connection.writes_client(self.regime, now),
                 ),
                 (
