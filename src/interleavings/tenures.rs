@@ -7,8 +7,9 @@ use std::time::Duration;
 use shuttle::rand::{Rng, thread_rng};
 
 use super::mutex::{Make, Process, by_queue, end};
+use super::readers;
 use super::single_node::by_single_node;
-use super::{BROKEN_CONNECTIONS, SCHEDULES, explore, until};
+use super::{BROKEN_CONNECTIONS, SCHEDULES, explore, policies, until};
 use crate::local_queue::Policy;
 use crate::session::memory::Ensemble;
 use crate::tenure::LockState;
@@ -112,5 +113,50 @@ fn model_of_a_revoked_idle_tenure() {
         until(&ensemble, || ensemble.ephemeral_nodes().is_empty());
         // Nobody is told to end what is idle.
         super::settle(&ensemble, &[&process.session, &other.session]);
+    });
+}
+
+/// Where an unlock asks nothing of ZooKeeper, as the tenure is kept or held again, the clock is all
+/// that knows of a loss: a section in which somebody else may have been was once reported as good.
+#[test]
+fn model_of_an_unlock_when_the_lease_is_over() {
+    for policy in policies() {
+        explore(SCHEDULES / 9, move || {
+            let ensemble = Ensemble::new();
+            let process = Process::start(&ensemble, &policy, by_queue);
+            process.lock(&Bound::none()).expect("free");
+            process.lock(&Bound::none()).expect("again");
+            // It is over, and nobody has looked at the clock.
+            process.queue.tenure().epoch().lease().seal();
+            for which in ["inner", "outer"] {
+                let error = process.queue.unlock().expect_err(which);
+                assert!(error.is_lock_lost(), "{which}: {error}");
+            }
+            process.line.expire();
+            end(&ensemble, &[process]);
+        });
+    }
+}
+
+/// The same of readers, of whom only the last one's release asks anything.
+#[test]
+fn model_of_a_readers_unlock_when_the_lease_is_over() {
+    explore(SCHEDULES / 9, || {
+        let ensemble = Ensemble::new();
+        let process = readers::Process::start_with(&ensemble, &Policy::default());
+        let read = || {
+            process
+                .readers
+                .acquire(&Bound::none(), readers::Process::data)
+        };
+        read().expect("free");
+        read().expect("again");
+        process.readers.tenure().epoch().lease().seal();
+        for which in ["inner", "outer"] {
+            let error = process.readers.unlock().expect_err(which);
+            assert!(error.is_lock_lost(), "{which}: {error}");
+        }
+        process.line.expire();
+        readers::end(&ensemble, &[process]);
     });
 }

@@ -33,6 +33,16 @@ pub(super) enum Parting {
 }
 
 impl LocalQueue {
+    /// As [`LocalQueue::release`], and says if the lock was lost before. Many a release asks nothing
+    /// of ZooKeeper (of an inner hold, to another thread, of a tenure that is kept), and then the
+    /// clock is all that knows.
+    pub(crate) fn unlock(&self) -> Result<()> {
+        self.session.refuse_child()?;
+        let was_ours = self.tenure().refuse_lost();
+        let released = self.release();
+        was_ours.and(released)
+    }
+
     /// Gives one hold back. Called by the owner only.
     #[inline]
     pub(crate) fn release(&self) -> Result<()> {

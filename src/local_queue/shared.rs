@@ -460,6 +460,16 @@ impl SharedQueue {
         joins
     }
 
+    /// As [`SharedQueue::release`], and says if the lock was lost before; see [`LocalQueue::unlock`].
+    ///
+    /// [`LocalQueue::unlock`]: super::LocalQueue::unlock
+    pub(crate) fn unlock(&self) -> Result<()> {
+        self.session().refuse_child()?;
+        let was_ours = self.tenure().refuse_lost();
+        let released = self.release();
+        was_ours.and(released)
+    }
+
     /// Gives one hold of this thread back.
     pub(crate) fn release(&self) -> Result<()> {
         self.send_off().confirm()

@@ -308,8 +308,8 @@ macro_rules! unlock_methods {
             self.0.unlock()
         }
 
-        /// As dropping the guard, but does not wait for ZooKeeper to confirm it.
-        pub(crate) fn send_off(self) -> $crate::global_queue::Departure {
+        /// Gives the lock back, and does not wait for ZooKeeper to confirm it.
+        pub(crate) fn send_off(&mut self) -> $crate::global_queue::Departure {
             self.0.send_off()
         }
 

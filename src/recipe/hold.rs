@@ -125,6 +125,7 @@ pub(crate) trait Turns {
     /// The tenure in which the calling thread holds.
     fn tenure(&self) -> Arc<Tenure>;
     fn session(&self) -> &Arc<Session>;
+    fn unlock(&self) -> Result<()>;
     fn release(&self) -> Result<()>;
     fn send_off(&self) -> Departure;
     fn release_in_background(&self);
@@ -140,6 +141,9 @@ macro_rules! turns {
             }
             fn session(&self) -> &Arc<Session> {
                 self.session()
+            }
+            fn unlock(&self) -> Result<()> {
+                self.unlock()
             }
             #[inline]
             fn release(&self) -> Result<()> {
@@ -161,10 +165,11 @@ turns! {
 }
 
 /// One hold of the calling thread, given back when this is dropped. It keeps alive what it stands
-/// on, and lets go of that after it has been given back.
+/// on until it is gone itself: the last handle of a client ends the session, and what was given
+/// back just before is not confirmed then.
 pub(crate) struct Hold<Q: Turns> {
-    /// Empty once given back.
-    queue: Option<Arc<Q>>,
+    queue: Arc<Q>,
+    given_back: bool,
     /// Looked up when it is first asked for, to keep the fast paths free of it.
     tenure: OnceCell<Arc<Tenure>>,
     own: OnceCell<Arc<OwnHold>>,
@@ -177,19 +182,16 @@ impl<Q: Turns> Hold<Q> {
     #[inline]
     pub(crate) fn new(queue: &Arc<Q>) -> Self {
         Self {
-            queue: Some(Arc::clone(queue)),
+            queue: Arc::clone(queue),
+            given_back: false,
             tenure: OnceCell::new(),
             own: OnceCell::new(),
             _of_this_thread: PhantomData,
         }
     }
 
-    fn queue(&self) -> &Q {
-        self.queue.as_ref().expect("not given back yet")
-    }
-
     pub(crate) fn tenure(&self) -> &Arc<Tenure> {
-        self.tenure.get_or_init(|| self.queue().tenure())
+        self.tenure.get_or_init(|| self.queue.tenure())
     }
 
     pub(crate) fn own(&self) -> &Arc<OwnHold> {
@@ -198,43 +200,52 @@ impl<Q: Turns> Hold<Q> {
     }
 
     pub(crate) fn session(&self) -> &Arc<Session> {
-        self.queue().session()
+        self.queue.session()
     }
 
-    /// As dropping it, but says whether that went well.
+    /// As dropping it, but says whether that went well, and whether the lock was ours until then.
     pub(crate) fn unlock(mut self) -> Result<()> {
-        self.let_go().map_or(Ok(()), |queue| queue.release())
+        if self.ends() {
+            self.queue.unlock()
+        } else {
+            Ok(())
+        }
     }
 
-    /// As dropping it, but does not wait for ZooKeeper to confirm it.
-    pub(crate) fn send_off(mut self) -> Departure {
-        let queue = self.let_go();
-        queue.map_or_else(|| Departure::over(Ok(())), |queue| queue.send_off())
+    /// Gives it back, and does not wait for ZooKeeper to confirm it.
+    pub(crate) fn send_off(&mut self) -> Departure {
+        if self.ends() {
+            self.queue.send_off()
+        } else {
+            Departure::over(Ok(()))
+        }
     }
 
     /// As dropping it, but in the background.
     pub(crate) fn abandon(mut self) {
-        if let Some(queue) = self.let_go() {
-            queue.release_in_background();
+        if self.ends() {
+            self.queue.release_in_background();
         }
     }
 
-    /// What is to be released, once.
+    /// Whether it is to be given back now: once.
     #[inline]
-    fn let_go(&mut self) -> Option<Arc<Q>> {
-        let queue = self.queue.take()?;
+    fn ends(&mut self) -> bool {
+        if std::mem::replace(&mut self.given_back, true) {
+            return false;
+        }
         if let Some(own) = self.own.get() {
             own.release();
         }
-        Some(queue)
+        true
     }
 }
 
 impl<Q: Turns> Drop for Hold<Q> {
     #[inline]
     fn drop(&mut self) {
-        if let Some(queue) = self.let_go() {
-            let released = queue.release();
+        if self.ends() {
+            let released = self.queue.release();
             if released.is_err() {
                 log_release(released);
             }

@@ -63,8 +63,8 @@ impl LockOrder {
 
 /// A guard of any kind.
 pub(super) trait Guard: Holding {
-    /// Begins to give it back.
-    fn send_off(self: Box<Self>) -> Departure;
+    /// Begins to give it back. The guard keeps alive what it stands on until it is dropped.
+    fn send_off(&mut self) -> Departure;
     /// In the background.
     fn give_up(self: Box<Self>);
 }
@@ -72,8 +72,8 @@ pub(super) trait Guard: Holding {
 macro_rules! guards {
     ($($guard:ty;)*) => {$(
         impl Guard for $guard {
-            fn send_off(self: Box<Self>) -> Departure {
-                (*self).send_off()
+            fn send_off(&mut self) -> Departure {
+                self.send_off()
             }
             fn give_up(self: Box<Self>) {
                 self.abandon();
@@ -91,11 +91,11 @@ guards! {
 }
 
 impl Guard for Permit {
-    fn send_off(self: Box<Self>) -> Departure {
-        (*self).send_off()
+    fn send_off(&mut self) -> Departure {
+        self.send_off()
     }
-    fn give_up(self: Box<Self>) {
-        drop((*self).send_off());
+    fn give_up(mut self: Box<Self>) {
+        drop(self.send_off());
     }
 }
 

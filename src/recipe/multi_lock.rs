@@ -331,9 +331,11 @@ impl Held {
         }
     }
 
+    /// The guards stay until what this returns has been confirmed: with the last handle of a
+    /// client its session goes, and an answer that comes after that is none.
     fn send_off(&mut self) -> Vec<Departure> {
-        let last_first = std::mem::take(&mut self.0).into_iter().rev();
-        last_first.map(Guard::send_off).collect()
+        let last_first = self.0.iter_mut().rev();
+        last_first.map(|guard| guard.send_off()).collect()
     }
 }
 
@@ -469,7 +471,11 @@ impl MultiLockGuard {
     /// The first error; the other locks are given back all the same. See
     /// [`MutexGuard::unlock`](crate::MutexGuard::unlock).
     pub fn unlock(mut self) -> Result<()> {
-        let mut result = Ok(());
+        // What is kept or entered again is given back without a word of ZooKeeper's.
+        let mut result = self.held.0.iter().try_for_each(|guard| {
+            guard.session().refuse_child()?;
+            guard.tenure().refuse_lost()
+        });
         self.give_back(|each| {
             if result.is_ok() {
                 result = each;

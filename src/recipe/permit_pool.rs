@@ -378,18 +378,20 @@ impl HeldPermits {
         Some(tenure)
     }
 
-    pub(crate) fn unlock(self) -> Result<()> {
+    /// As dropping them, but says whether that went well. The pool stays until then: with it the
+    /// last handle of the client could go, and the session before the answer.
+    pub(crate) fn unlock(mut self) -> Result<()> {
         self.send_off().confirm()
     }
 
-    /// As [`HeldPermits::unlock`], but does not wait for ZooKeeper to confirm it.
-    pub(crate) fn send_off(mut self) -> Departure {
+    /// Gives them back, and does not wait for ZooKeeper to confirm it.
+    pub(crate) fn send_off(&mut self) -> Departure {
         let tenure = self.let_go();
         tenure.map_or_else(|| Departure::over(Ok(())), |tenure| self.give_back(&tenure))
     }
 
     /// As [`HeldPermits::unlock`], in the background.
-    pub(crate) fn abandon(self) {
+    pub(crate) fn abandon(mut self) {
         drop(self.send_off());
     }
 

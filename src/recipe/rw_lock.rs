@@ -581,7 +581,7 @@ impl RwWriteGuard {
     /// The write guard comes back inside the error, which is one of [`RwLock::read`]'s, or says
     /// that the write lock was lost, or that the folder's sequence numbers are almost used up (from
     /// 2,000,000,000 on), where no reader can keep a writer's place.
-    pub fn downgrade(self) -> std::result::Result<RwReadGuard, DowngradeError> {
+    pub fn downgrade(mut self) -> std::result::Result<RwReadGuard, DowngradeError> {
         match self.1.read_anyhow(&Bound::none(), &self.1.data) {
             Ok(reading) => {
                 // The reader stands in its place; nobody relies on its end.

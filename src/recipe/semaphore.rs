@@ -460,8 +460,8 @@ pub struct Permit(HeldPermits);
 impl Permit {
     holding_methods!();
 
-    /// As dropping it, but does not wait for ZooKeeper to confirm it.
-    pub(crate) fn send_off(self) -> Departure {
+    /// Gives it back, and does not wait for ZooKeeper to confirm it.
+    pub(crate) fn send_off(&mut self) -> Departure {
         self.0.send_off()
     }
 

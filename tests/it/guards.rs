@@ -3,7 +3,9 @@
 
 use std::time::Duration;
 
-use zklock::{LockRegistry, LockState, LossReason, MultiLock, Mutex, RwLock, Semaphore};
+use zklock::{
+    LockRegistry, LockState, LossReason, MultiLock, Mutex, RwLock, Semaphore, SemaphoreMutex,
+};
 
 use crate::fixtures::{SOON, client, client_at, mutex, server, wait_for_children};
 use crate::support::{Proxy, wait_until};
@@ -197,4 +199,38 @@ fn an_error_names_the_lock() {
         error.is_timeout() && error.to_string().contains(path),
         "{error}"
     );
+}
+
+/// With the last handle of a client its session ends. A release by a guard that was the last handle
+/// once let go of it before the answer was judged, and told of a loss that was none.
+#[test]
+fn the_last_handle_of_a_client_is_given_back_without_a_loss() {
+    let path = "/guards/last";
+    let permit = {
+        let pool = Semaphore::new(&client(), path, 2).expect("good");
+        pool.acquire_many(2).expect("free")
+    };
+    permit.release().expect("a permit is ours until it is gone");
+    wait_for_children(server(), &format!("{path}/leases"), 0);
+    let path = "/guards/last-one";
+    let guard = {
+        let lock = SemaphoreMutex::new(&client(), path).expect("good");
+        lock.lock().expect("free")
+    };
+    guard.unlock().expect("ours until it is gone");
+    wait_for_children(server(), &format!("{path}/leases"), 0);
+    let path = "/guards/last-of-several";
+    let all = {
+        let client = client();
+        let lock = mutex(&client, &format!("{path}/mutex"));
+        let shared = RwLock::new(&client, &format!("{path}/rw")).expect("good");
+        let pool = Semaphore::new(&client, &format!("{path}/pool"), 2).expect("good");
+        let builder = MultiLock::builder().with(lock).with(pool.permits(2));
+        let all = builder.with(shared.read_side()).build().expect("good");
+        all.lock().expect("free")
+    };
+    all.unlock().expect("ours until all are gone");
+    for folder in ["mutex", "rw", "pool/leases"] {
+        wait_for_children(server(), &format!("{path}/{folder}"), 0);
+    }
 }
