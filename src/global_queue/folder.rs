@@ -19,29 +19,29 @@ pub(crate) struct Folder {
     session: Arc<Session>,
     path: LockPath,
     grammar: Grammar,
-    /// The names of our nodes say that they may be kept with nobody inside.
-    may_linger: bool,
+    /// The names of our nodes bear a mark; see [`fresh_guid`].
+    marks: bool,
     /// A create in it was done, and none was refused since: the next will be done, too.
     stands: AtomicBool,
 }
 
 impl Folder {
     pub(crate) fn new(session: &Arc<Session>, path: LockPath, grammar: Grammar) -> Arc<Self> {
-        Self::of_nodes_that_linger(session, path, grammar, false)
+        Self::of_marked_nodes(session, path, grammar, false)
     }
 
-    /// With nodes that say that they may be kept with nobody inside.
-    pub(crate) fn of_nodes_that_linger(
+    /// With nodes whose names bear a mark, or not; see [`fresh_guid`].
+    pub(crate) fn of_marked_nodes(
         session: &Arc<Session>,
         path: LockPath,
         grammar: Grammar,
-        may_linger: bool,
+        marks: bool,
     ) -> Arc<Self> {
         Arc::new(Self {
             session: Arc::clone(session),
             path,
             grammar,
-            may_linger,
+            marks,
             stands: AtomicBool::new(false),
         })
     }
@@ -111,7 +111,7 @@ impl Folder {
     /// A name that nobody else has: a fresh GUID for each create, so that a node found by it can
     /// only be that create's.
     pub(crate) fn fresh_name(&self, class: Class) -> String {
-        self.grammar.prefix(fresh_guid(self.may_linger), class)
+        self.grammar.prefix(fresh_guid(self.marks), class)
     }
 
     /// Finds out what became of creates of these names that were not answered: those that were done.

@@ -7,7 +7,7 @@ use super::place::OthersWaiting;
 use crate::error::{Error, Result};
 use crate::session::backend::Refusal;
 use crate::session::observe::say;
-use crate::session::{CallError, Contact, Orphan, PendingDeletes, Proof, Step, find_plain};
+use crate::session::{CallError, Contact, Orphan, PendingDeletes, Proof, Step, Waiter, find_plain};
 use crate::tenure::{Ended, Tenure};
 
 /// A tenure on its way out: its deletes were sent, or could not be. Dropped unconfirmed, it comes to
@@ -80,6 +80,37 @@ pub(super) fn send_off(
 /// is not confirmed yet and goes on in the background.
 pub(super) fn leave(folder: &Arc<Folder>, tenure: &Arc<Tenure>, news: OthersWaiting) -> Result<()> {
     send_off(folder, tenure, news).confirm()
+}
+
+/// Ends a tenure of one node, and returns when that is certainly gone, or never was ours any more:
+/// a delete that is lost with its connection is asked for again on the next one. What the waiter has
+/// no time for goes on in the background.
+pub(super) fn leave_for_certain(
+    folder: &Folder,
+    tenure: &Tenure,
+    waiter: &Waiter<'_>,
+) -> Result<()> {
+    let watches = tenure.end();
+    let node = tenure.node();
+    let mut asked = false;
+    let left = folder.persist(waiter, |contact| {
+        tenure.stands_on(contact)?;
+        match contact.delete(node, None) {
+            // By the one before, whose answer was lost.
+            Err(CallError::Refused(Refusal::NoNode)) if asked => Ok(Some(())),
+            Err(CallError::Refused(Refusal::NoNode)) => Err(CallError::Left(Error::removed(node))),
+            deleted => {
+                asked |= matches!(deleted, Err(CallError::Unknown));
+                deleted.map(Some)
+            }
+        }
+    });
+    if left.as_ref().is_err_and(|error| !error.is_lock_lost()) {
+        reap(tenure, node);
+    }
+    tenure.tell_end(left.is_ok());
+    watches.forget();
+    left
 }
 
 impl Departure {

@@ -98,7 +98,7 @@ impl GlobalQueue {
         may_linger: bool,
     ) -> Self {
         Self {
-            folder: Folder::of_nodes_that_linger(session, path, grammar, may_linger),
+            folder: Folder::of_marked_nodes(session, path, grammar, may_linger),
             class,
             rule: Rule::of(class),
             strategy,

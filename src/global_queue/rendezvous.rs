@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use super::folder::{Folder, make_node};
-use super::leave::{self, Departure};
+use super::leave;
 use super::place::{Claim, OthersWaiting, Place};
 use crate::error::Result;
 use crate::session::backend::{Refusal, WatchKind};
@@ -37,6 +37,17 @@ pub(crate) struct Member {
     met: Vec<String>,
     /// The transaction that made our `ready`, unless it was gone by then.
     ready: Option<i64>,
+    way_out: WayOut,
+}
+
+/// How far a member has come in leaving.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WayOut {
+    Inside,
+    /// Its node's delete was asked for, and is not confirmed.
+    Leaving,
+    /// Its node is gone.
+    Gone,
 }
 
 /// A member with whom we go out. Other libraries use a name again in the next round, so the node
@@ -44,6 +55,8 @@ pub(crate) struct Member {
 struct Companion {
     name: String,
     czxid: i64,
+    /// One of this library's: it goes in and out by what this page says.
+    is_ours: bool,
 }
 
 /// How often one try looks again when something changes under its eyes: a stale `ready` goes, one
@@ -74,6 +87,11 @@ struct Attempt<'a> {
     folder_watch: Option<Watch>,
     /// On `ready`.
     ready_watch: Option<Watch>,
+    /// Our node (its own transaction), if it was there when the last look found no `ready`.
+    looked_without: Option<i64>,
+    /// Our node, if it was there when `ready` was made: then it was counted, whatever became of
+    /// `ready` since.
+    counted: Option<i64>,
 }
 
 impl Rendezvous {
@@ -84,7 +102,7 @@ impl Rendezvous {
         members: usize,
     ) -> Self {
         Self {
-            folder: Folder::new(session, path, grammar),
+            folder: Folder::of_marked_nodes(session, path, grammar, true),
             members,
         }
     }
@@ -135,6 +153,8 @@ impl Rendezvous {
             own: None,
             folder_watch: None,
             ready_watch: None,
+            looked_without: None,
+            counted: None,
         }
     }
 
@@ -143,8 +163,11 @@ impl Rendezvous {
     /// The first by name stays until the others have gone, and then removes `ready`: so `ready` is
     /// there for as long as one of them may still have to see it. All others go at once. (Whoever
     /// sees the first one sees it as the first: it stays for as long as any other does.)
-    pub(crate) fn part(&self, member: &Member, waiter: &Waiter<'_>) -> Result<()> {
-        let tenure = &member.tenure;
+    ///
+    /// Nobody removes `ready` before its own node is certainly gone: whoever comes for the next
+    /// round would find no `ready`, and count that node.
+    pub(crate) fn part(&self, member: &mut Member, waiter: &Waiter<'_>) -> Result<()> {
+        let tenure = Arc::clone(&member.tenure);
         if tenure.is_lost() {
             return Err(tenure.loss());
         }
@@ -160,55 +183,82 @@ impl Rendezvous {
         // The first by name comes last.
         with.sort_by(|a, b| b.name.cmp(&a.name));
         let stays = with.last().is_none_or(|first| own < first.name.as_str());
-        let gone = (!stays).then(|| self.go_out(tenure));
+        let mut left = Ok(());
+        if !stays {
+            left = self.go_out(member, waiter)?;
+        }
         for (at, companion) in with.iter().enumerate() {
             let is_last = at + 1 == with.len();
-            if is_last && !stays && self.folder.grammar().dialect() == Dialect::Kazoo {
-                // A first member of kazoo's takes `ready` for another member, and waits for it.
+            let of_kazoo = self.folder.grammar().dialect() == Dialect::Kazoo && !companion.is_ours;
+            if is_last && !stays && of_kazoo {
+                // A first member of kazoo's takes `ready` for another member, and waits for it. One
+                // of ours may not have seen it yet.
                 self.clear_ready(member, waiter)?;
             }
-            self.see_off(companion, stays.then_some(&**tenure), waiter)?;
+            self.see_off(companion, stays.then_some(&*tenure), waiter)?;
         }
-        let gone = gone.unwrap_or_else(|| self.go_out(tenure));
-        // Not before: a member that waits for the next round would find no `ready`, and count us. On the same
-        // connection the deletes are done in the order in which they are sent.
+        if stays {
+            left = self.go_out(member, waiter)?;
+        }
         self.clear_ready(member, waiter)?;
-        if !waiter.bound().is_none() {
-            return Ok(());
-        }
-        match gone.confirm() {
-            Err(error) if error.is_lock_lost() => Err(error),
-            // What is not confirmed goes on in the background.
-            _ => Ok(()),
-        }
+        left
     }
 
-    /// Begins to remove our own node.
-    fn go_out(&self, tenure: &Arc<Tenure>) -> Departure {
-        leave::send_off(&self.folder, tenure, OthersWaiting::Unknown(None))
+    /// Removes our own node, and returns when it is gone: an error inside if somebody else has
+    /// removed it.
+    fn go_out(&self, member: &mut Member, waiter: &Waiter<'_>) -> Result<Result<()>> {
+        member.way_out = WayOut::Leaving;
+        let left = leave::leave_for_certain(&self.folder, &member.tenure, waiter);
+        let is_gone = match &left {
+            Ok(()) => true,
+            // What was lost with its session may still be there.
+            Err(error) => error.is_lock_lost() && member.tenure.epoch().lease().is_alive(),
+        };
+        if !is_gone {
+            return left.map(Ok);
+        }
+        member.way_out = WayOut::Gone;
+        Ok(left)
     }
 
-    /// Leaves without waiting for the others, in the background. The last one to go takes `ready`
-    /// along: left behind, it would let Curator's next members pass one by one.
+    /// Leaves without waiting for the others, in the background, what of that is not done yet. The
+    /// last one to go takes `ready` along: left behind, it would let Curator's next members pass one
+    /// by one.
     pub(crate) fn abandon(self: &Arc<Self>, member: Member) {
         let session = Arc::clone(self.session());
         if member.ready.is_none() || session.is_forked() {
-            drop(leave::send_off(
-                &self.folder,
-                &member.tenure,
-                OthersWaiting::Unknown(None),
-            ));
+            if member.way_out == WayOut::Inside {
+                let news = OthersWaiting::Unknown(None);
+                drop(leave::send_off(&self.folder, &member.tenure, news));
+            }
             return;
         }
         let this = Arc::clone(self);
         session.submit(move || {
-            // What is not confirmed is reaped, and then others clear it.
-            let left = leave::leave(&this.folder, &member.tenure, OthersWaiting::Unknown(None));
+            let left = match member.way_out {
+                WayOut::Gone => Ok(()),
+                // What is not confirmed is reaped, and then others clear it.
+                WayOut::Inside => {
+                    let news = OthersWaiting::Unknown(None);
+                    leave::leave(&this.folder, &member.tenure, news)
+                }
+                // It is being reaped.
+                WayOut::Leaving => this.see_gone(&member.tenure),
+            };
             let cleared = left.and_then(|()| this.clear_if_alone(&member));
             if let Err(error) = cleared {
                 log::debug!("{}: left in the background: {error}", this.path());
             }
         });
+    }
+
+    /// Removes our node, if it is still there.
+    fn see_gone(&self, tenure: &Tenure) -> Result<()> {
+        let left = self.session().contact().and_then(|contact| {
+            tenure.stands_on(&contact)?;
+            gone(contact.delete(tenure.node(), None)).map(drop)
+        });
+        left.map_err(|error| self.folder.failure(error))
     }
 
     /// Removes the `ready` that let us in if nobody is inside any more.
@@ -243,9 +293,11 @@ impl Rendezvous {
                 continue;
             };
             if member.ready.is_none_or(|ready| stat.czxid < ready) {
+                let contender = self.folder.grammar().parse(name);
                 with.push(Companion {
                     name: name.to_owned(),
                     czxid: stat.czxid,
+                    is_ours: contender.is_some_and(|one| one.is_ours()),
                 });
             }
         }
@@ -359,9 +411,15 @@ impl Attempt<'_> {
             self.place.removed();
             return Ok(Looked::Again);
         };
+        // The watch before this look's stays until that is there: what it tells meanwhile counts.
+        let watch_before = self.ready_watch.take();
+        self.note_ready(watch_before.as_ref());
         // Both watches are left before the count, so nothing that happens after it is missed.
         let ready_path = at.folder.child(READY);
         let (ready, children) = self.look_around(contact, &ready_path)?;
+        self.note_ready(watch_before.as_ref());
+        drop(watch_before);
+        self.looked_without = ready.is_none().then_some(czxid);
         let Some(children) = children else {
             self.place.folder_gone();
             return Ok(Looked::Again);
@@ -382,6 +440,12 @@ impl Attempt<'_> {
                     return Ok(Looked::Again);
                 }
             }
+            // kazoo's members remove it as soon as one of them leaves. With whom we were counted is not
+            // known then: with all who are there.
+            None if self.counted == Some(czxid) => {
+                let member = self.go_in(contact, met, None);
+                return Ok(member.map_or(Looked::Again, Looked::In));
+            }
             None if met.len() >= at.members => {
                 make_node(contact, &ready_path, &self.claim.data)?;
                 // The next look sees it, and that it is younger than we.
@@ -394,6 +458,15 @@ impl Attempt<'_> {
             met,
             czxid,
         })
+    }
+
+    /// Takes note of it if `ready` was made while our node was there, by the word of this watch on it.
+    fn note_ready(&mut self, watch: Option<&Watch>) {
+        if let (Some(czxid), Some(watch)) = (self.looked_without, watch)
+            && watch.notice().created_at().is_some()
+        {
+            self.counted = Some(czxid);
+        }
     }
 
     fn own_transaction(&mut self, contact: &Contact<'_>) -> Step<Option<(String, i64)>> {
@@ -463,7 +536,12 @@ impl Attempt<'_> {
         let tenure = Tenure::begin(contact, NewTenure::of(self.place.nodes()))?;
         self.place.give_up();
         log::debug!("{}: entered, {} are there", tenure.node(), met.len());
-        Some(Member { tenure, met, ready })
+        Some(Member {
+            tenure,
+            met,
+            ready,
+            way_out: WayOut::Inside,
+        })
     }
 }
 

@@ -16,6 +16,7 @@
 mod mutex;
 mod permits;
 mod readers;
+mod rendezvous;
 mod single_node;
 mod take_over;
 mod tenures;

@@ -322,7 +322,8 @@ impl Membership {
     fn leave_within(mut self, bound: &Bound) -> Result<()> {
         let rendezvous = &self.inner.rendezvous;
         let waiter = Waiter::new(rendezvous.session(), bound);
-        rendezvous.part(self.as_member(), &waiter)?;
+        let member = self.member.as_mut().expect("has not left yet");
+        rendezvous.part(member, &waiter)?;
         // Gone already: nothing is left for Drop.
         self.member = None;
         Ok(())

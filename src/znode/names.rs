@@ -66,14 +66,16 @@ pub(crate) struct Contender<'a> {
     pub(crate) guid: Option<Uuid>,
 }
 
-/// The version of a GUID whose node may be kept with nobody inside.
-const MAY_LINGER: usize = 8;
+/// The version of a GUID that is marked. Curator and kazoo write random ones, which are version 4,
+/// and read none.
+const MARK: usize = 8;
 
-/// A GUID that nobody else has. Its version says to all who read the name whether the node may be
-/// kept when nobody is inside: then it gives way to whoever queues behind it.
-pub(crate) fn fresh_guid(may_linger: bool) -> Uuid {
+/// A GUID that nobody else has. Its version tells all who read the name something of the node: in
+/// a queue, that it may be kept when nobody is inside, and then gives way to whoever queues behind
+/// it; of a member, that it is one of this library's.
+pub(crate) fn fresh_guid(marked: bool) -> Uuid {
     let guid = Uuid::new_v4();
-    if may_linger {
+    if marked {
         uuid::Builder::from_custom_bytes(guid.into_bytes()).into_uuid()
     } else {
         guid
@@ -81,10 +83,18 @@ pub(crate) fn fresh_guid(may_linger: bool) -> Uuid {
 }
 
 impl Contender<'_> {
-    /// Whether it may be kept with nobody inside.
+    /// Of a contender in a queue: whether it may be kept with nobody inside.
     pub(crate) fn may_linger(&self) -> bool {
-        self.guid
-            .is_some_and(|guid| guid.get_version_num() == MAY_LINGER)
+        self.is_marked()
+    }
+
+    /// Of a member: whether it is this library's. One that is not may be, too.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.is_marked()
+    }
+
+    fn is_marked(&self) -> bool {
+        self.guid.is_some_and(|guid| guid.get_version_num() == MARK)
     }
 }
 

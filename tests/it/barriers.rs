@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use zklock::{AcquireOptions, Barrier, CancelToken, DoubleBarrier, LockState};
+use zklock::{AcquireOptions, Barrier, CancelToken, Dialect, DoubleBarrier, LockState, Membership};
 
-use crate::fixtures::{SOON, children, client, client_at, raw, server, wait_for_children};
+use crate::fixtures::{SOON, T, children, client, client_at, raw, server, wait_for_children};
 use crate::support::raw::Flags;
 use crate::support::{Action, Matcher, Proxy, Server, opcode, wait_until};
 
@@ -429,4 +429,157 @@ fn a_member_that_loses_its_session_has_left() {
         let left = children(server(), path);
         left.is_empty() || left == ["ready"]
     });
+}
+
+/// Two members behind proxies of their own, who are inside. The first of them is not the first by
+/// name, so that its node goes as soon as it leaves.
+struct Inside {
+    proxies: [Proxy; 2],
+    clients: [zklock::Client; 2],
+    members: [Membership; 2],
+}
+
+impl Inside {
+    fn of(path: &str, dialect: Dialect) -> Self {
+        let proxies = [(), ()].map(|()| Proxy::start(server().addr()));
+        let clients = proxies
+            .each_ref()
+            .map(|proxy| client_at(&proxy.connect_string()));
+        let members = std::thread::scope(|scope| {
+            let entering = clients.each_ref().map(|client| {
+                let barrier = DoubleBarrier::builder(client, path, 2).dialect(dialect);
+                let barrier = barrier.build().expect("good");
+                scope.spawn(move || barrier.enter().expect("two"))
+            });
+            entering.map(|entering| entering.join().expect("no panic"))
+        });
+        let mut inside = Self {
+            proxies,
+            clients,
+            members,
+        };
+        if inside.members[0].path() < inside.members[1].path() {
+            inside.proxies.swap(0, 1);
+            inside.clients.swap(0, 1);
+            inside.members.swap(0, 1);
+        }
+        inside
+    }
+}
+
+/// A leaver's delete was lost with its connection, and it went on to remove `ready`: whoever came
+/// early for the next round counted the old node, and went in alone.
+#[test]
+fn a_leaver_whose_delete_is_lost_is_not_counted_again() {
+    for dialect in [Dialect::Curator, Dialect::Kazoo] {
+        let path = format!("/barriers/ghost-{dialect:?}");
+        let path = path.as_str();
+        let Inside {
+            proxies,
+            clients,
+            members: [first, second],
+        } = Inside::of(path, dialect);
+        let name = |member: &Membership| member.path().rsplit('/').next().map(str::to_owned);
+        let ghost = name(&first).expect("a name");
+        // The delete never comes to the server, and neither does what would repeat it.
+        let lost = Matcher::next(opcode::DELETE).with_path_containing(&ghost);
+        let trap = proxies[0].on_request(lost, Action::Reset);
+        let again = Matcher::next(opcode::DELETE).with_path_containing(&ghost);
+        let early = std::thread::scope(|scope| {
+            let leaves = scope.spawn(|| first.leave());
+            trap.wait_until_sprung(SOON);
+            let hold = proxies[0].hold_request(again);
+            drop(second);
+            wait_until("the other is gone", SOON, || {
+                children(server(), path).len() <= 2
+            });
+            hold.wait_until_held(SOON);
+            // One comes for the next round.
+            let other = crate::fixtures::client();
+            let barrier = DoubleBarrier::builder(&other, path, 2).dialect(dialect);
+            let barrier = barrier.build().expect("good");
+            let early = barrier.enter_for(SHORT * 3).expect("answers");
+            let is_alone = early.is_some();
+            drop(early);
+            hold.release();
+            leaves
+                .join()
+                .expect("no panic")
+                .expect("confirmed in the end");
+            is_alone
+        });
+        assert!(!early, "{dialect:?}: it went in with a ghost");
+        wait_for_children(server(), path, 0);
+        drop(clients);
+    }
+}
+
+/// A leave that ran out of time sent its delete once more, was told that its node was gone, and so
+/// left `ready` behind, though it was the last.
+#[test]
+fn who_has_no_time_to_leave_removes_what_is_left() {
+    let path = "/barriers/no-time-to-leave";
+    let Inside {
+        proxies,
+        clients,
+        members: [first, second],
+    } = Inside::of(path, Dialect::Curator);
+    let before = proxies[0].counters().requested(opcode::DELETE);
+    let other = second.path().to_owned();
+    let look = Matcher::next(opcode::GET_DATA).with_path_containing(&other);
+    let hold = proxies[0].hold_request(look);
+    let left = std::thread::scope(|scope| {
+        let leaves = scope.spawn(|| first.leave_for(SHORT).expect("answers"));
+        hold.wait_until_held(SOON);
+        // The other one dies: it removes nothing but its node.
+        clients[1].close();
+        leaves.join().expect("no panic")
+    });
+    assert!(!left, "the other was not seen to go");
+    hold.release();
+    wait_for_children(server(), path, 0);
+    // Its node and `ready`.
+    let deletes = proxies[0].counters().requested(opcode::DELETE) - before;
+    assert_eq!(deletes, 2);
+    drop(second);
+}
+
+/// The slow one has its node and has not looked; the fast one goes in, leaves, and waits for it.
+/// In kazoo's dialect the fast one took `ready` along, if the slow one was the first by name, and
+/// both waited for ever.
+#[test]
+fn a_slow_member_gets_in_although_others_leave_in_kazoos_dialect() {
+    let path = "/barriers/slow-kazoo";
+    let proxy = Proxy::start(server().addr());
+    let clients = [client_at(&proxy.connect_string()), client()];
+    let [slow, fast] = clients.each_ref().map(|client| {
+        let barrier = DoubleBarrier::builder(client, path, 2).dialect(Dialect::Kazoo);
+        barrier.build().expect("good")
+    });
+    assert!(slow.enter_for(SHORT).expect("answers").is_none());
+    wait_for_children(server(), path, 0);
+    // Who is first by name is a coin's choice.
+    for _ in 0..12 {
+        let hold = proxy.hold_reply(Matcher::next(opcode::CREATE).with_path_containing(path));
+        std::thread::scope(|scope| {
+            let enters = scope.spawn(|| slow.enter_for(T));
+            hold.wait_until_held(SOON);
+            wait_for_children(server(), path, 1);
+            let inside = fast.enter().expect("two are there");
+            let own = inside.path().rsplit('/').next().expect("a name").to_owned();
+            let first = children(server(), path).into_iter().min();
+            let leaves = scope.spawn(|| inside.leave_for(SOON).expect("answers"));
+            if first.is_some_and(|first| first != own) {
+                wait_until("the fast one is gone", SOON, || {
+                    !children(server(), path).contains(&own)
+                });
+            }
+            hold.release();
+            let inside = enters.join().expect("no panic").expect("answers");
+            let inside = inside.expect("it was counted");
+            assert!(inside.leave_for(SOON).expect("answers"));
+            assert!(leaves.join().expect("no panic"), "both have left");
+        });
+        wait_for_children(server(), path, 0);
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use zklock::{Client, Dialect, DoubleBarrier, Membership};
+use zklock::{AcquireOptions, Client, Dialect, DoubleBarrier, Membership};
 
 use super::{kazoo, tell, wait_until_kazoo_watches};
 use crate::fixtures::{SOON, T, children, client, client_at, server, wait_for_children};
@@ -296,4 +296,41 @@ fn a_member_of_kazoos_that_enters_again_has_left_before() {
     let member = enters(&pair.barrier).expect("both are there again");
     tell(&mut pair.kazoo, "finish k");
     pair.leave_both(member);
+}
+
+/// One of ours waits, and kazoo's comes, goes in and begins to leave at once: `ready` was there only
+/// between two looks of ours. Its watch has told that it was made after our node; a look alone finds
+/// neither `ready` nor kazoo's member, and once both waited for ever.
+#[test]
+fn a_member_of_ours_that_was_counted_gets_in_although_ready_is_gone() {
+    let mut pair = Pair::at("/kazoo/barrier/counted");
+    for _ in 0..40 {
+        let path = pair.path.clone();
+        tell(&mut pair.kazoo, &format!("doublebarrier k {path} 2"));
+        let barrier = pair.barrier.clone();
+        let (to, positions) = crossbeam_channel::unbounded();
+        let options = AcquireOptions::new().timeout(T).positions(&to);
+        let entering = thread::spawn(move || barrier.enter_with(options));
+        positions
+            .recv_timeout(SOON)
+            .expect("it has looked, and waits");
+        let [ours] = <[_; 1]>::try_from(children(server(), &path)).expect("one");
+        let hold = pair.proxy.hold_request(pair.next(opcode::EXISTS));
+        tell(&mut pair.kazoo, "enter k");
+        hold.wait_until_held(SOON);
+        let is_first = first_in(&path) == ours;
+        tell(&mut pair.kazoo, "begin-leave k");
+        // kazoo's is gone where ours is the first by name, and waits for it; else ours sees it.
+        let left = if is_first { 1 } else { 2 };
+        wait_for_children(server(), &path, left);
+        hold.release();
+        let member = entering.join().expect("no panic").expect("it was counted");
+        assert!(leaves(member), "both have left");
+        tell(&mut pair.kazoo, "finish k");
+        wait_for_children(server(), &path, 0);
+        if is_first {
+            return;
+        }
+    }
+    panic!("a coin that falls on one side only");
 }
