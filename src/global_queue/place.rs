@@ -82,8 +82,8 @@ enum Standing {
 pub(super) enum Create {
     /// The child's name begins with it; it holds a fresh GUID.
     Name(String),
-    /// The node's data; it holds a fresh GUID.
-    Data(Arc<[u8]>),
+    /// A node whose name others use, too.
+    Plain(Proof),
 }
 
 impl Standing {
@@ -134,10 +134,7 @@ impl Place {
                             folder: path,
                             prefix,
                         },
-                        Create::Data(data) => Orphan::Plain {
-                            path,
-                            proof: Proof::Data(data),
-                        },
+                        Create::Plain(proof) => Orphan::Plain { path, proof },
                     };
                     self.folder.session().reap(orphan, &epoch);
                 }
@@ -429,11 +426,11 @@ impl Place {
         };
     }
 
-    /// What is known of a create by data whose answer was lost, or not yet confirmed.
-    pub(super) fn unsure_data(&self) -> Option<&Arc<[u8]>> {
+    /// By what a plain node of ours is known whose create was not answered, or not yet confirmed.
+    pub(super) fn unsure_proof(&self) -> Option<&Proof> {
         match &self.standing {
             Standing::Unsure { creates, .. } => creates.iter().find_map(|create| match create {
-                Create::Data(data) => Some(data),
+                Create::Plain(proof) => Some(proof),
                 Create::Name(_) => None,
             }),
             _ => None,
@@ -448,7 +445,7 @@ impl Place {
         let mut nodes = nodes.clone();
         let names = creates.iter().filter_map(|create| match create {
             Create::Name(name) => Some(name.as_str()),
-            Create::Data(_) => None,
+            Create::Plain(_) => None,
         });
         let names: Vec<_> = names.collect();
         nodes.extend(self.folder.find_all(contact, &names)?);

@@ -54,42 +54,49 @@ impl SingleNode {
         claim: &Claim<'_>,
     ) -> Step<Option<Won>> {
         place.come_to(contact);
-        let made = match place.unsure_data() {
-            Some(data) => {
-                let (data, proof) = (Arc::clone(data), Proof::Data(Arc::clone(data)));
+        let made = match place.unsure_proof() {
+            Some(proof) => {
+                let proof = proof.clone();
                 let ours = find_plain(contact, self.path(), &proof, contact.epoch())?;
-                ours.then_some(data)
+                ours.then_some(proof)
             }
             None => None,
         };
         let made = match made {
-            Some(data) => Some(data),
+            Some(proof) => Some(proof),
             None => {
                 place.give_up();
                 self.create(contact, place, claim)?
             }
         };
         match made {
-            Some(data) => self.confirm(contact, place, &data),
+            Some(proof) => self.confirm(contact, place, &proof),
             None => Ok(None),
         }
     }
 
-    /// Returns the data if the node is ours now. Until that is confirmed, the place is unsure.
+    /// If the node is ours now, by what it is known. Until that is confirmed, the place is unsure.
     fn create(
         &self,
         contact: &Contact<'_>,
         place: &mut Place,
         claim: &Claim<'_>,
-    ) -> Step<Option<Arc<[u8]>>> {
+    ) -> Step<Option<Proof>> {
         let data = with_id(&claim.data);
         loop {
             let result = contact.create(self.path(), &data, NodeMode::Ephemeral);
-            if let Ok(_) | Err(CallError::Unknown) = &result {
-                place.unsure(vec![Create::Data(Arc::clone(&data))], Vec::new(), contact);
+            let by_data = || Proof::Data(Arc::clone(&data));
+            // By its data only if there is nothing better: a stranger may write there at once.
+            let proof = match &result {
+                Ok(created) => Some(created.czxid.map_or_else(by_data, Proof::Made)),
+                Err(CallError::Unknown) => Some(by_data()),
+                Err(_) => None,
+            };
+            if let Some(proof) = &proof {
+                place.unsure(vec![Create::Plain(proof.clone())], Vec::new(), contact);
             }
             match result {
-                Ok(_) => return Ok(Some(data)),
+                Ok(_) => return Ok(proof),
                 Err(CallError::Refused(Refusal::NodeExists)) => return Ok(None),
                 Err(CallError::Refused(Refusal::NoNode)) => {
                     let (folder, _) = split(self.path());
@@ -109,14 +116,14 @@ impl SingleNode {
         &self,
         contact: &Contact<'_>,
         place: &mut Place,
-        data: &Arc<[u8]>,
+        proof: &Proof,
     ) -> Step<Option<Won>> {
         // Another's node could take the place of ours and be deleted by our release, so ours is
         // watched from the beginning.
         let watch = Watch::new(contact, self.path(), WatchKind::Data, None);
         let stat = match found(contact.watch_data(&watch))? {
             Some((found, stat))
-                if Proof::Data(Arc::clone(data)).is_in(&found)
+                if proof.is_of(&found, stat.czxid)
                     && stat.ephemeral_owner == contact.epoch().session_id() =>
             {
                 stat

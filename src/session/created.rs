@@ -79,8 +79,7 @@ pub(crate) fn find_plain(
     let Some((data, stat)) = found(contact.data(path))? else {
         return Ok(false);
     };
-    let known = proof.is_in(&data) || *proof == Proof::Made(stat.czxid);
-    Ok(known && stat.ephemeral_owner == epoch.session_id())
+    Ok(proof.is_of(&data, stat.czxid) && stat.ephemeral_owner == epoch.session_id())
 }
 
 /// Makes a write that changes nothing: once it is answered, this connection's server has seen

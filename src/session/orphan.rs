@@ -48,9 +48,17 @@ pub(crate) enum Proof {
 }
 
 impl Proof {
+    /// Whether it is of this node, which holds `data` and was made by the transaction `czxid`.
+    pub(crate) fn is_of(&self, data: &[u8], czxid: i64) -> bool {
+        match self {
+            Self::Data(_) => self.is_in(data),
+            Self::Made(made) => *made == czxid,
+        }
+    }
+
     /// Whether the data found is what we wrote, or a request for the lock that somebody wrote over
     /// it, which keeps our id.
-    pub(crate) fn is_in(&self, found: &[u8]) -> bool {
+    fn is_in(&self, found: &[u8]) -> bool {
         match self {
             Self::Data(written) => {
                 found == &**written || id_of(written).is_some_and(|id| id_of(found) == Some(id))

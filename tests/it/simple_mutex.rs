@@ -208,3 +208,48 @@ fn its_data_is_the_callers_and_an_id() {
     let (said, id) = text.split_once(" id=").expect("an id");
     assert_eq!((said, id.len()), ("night shift", 32));
 }
+
+/// A stranger writes into the node between its creation and our first look at it. We once took it
+/// for somebody else's, and waited for our own node for ever.
+#[test]
+fn what_a_stranger_writes_at_once_keeps_nobody_out() {
+    let path = "/simple/stranger";
+    let proxy = Proxy::start(server().addr());
+    let client = client_at(&proxy.connect_string());
+    let lock = simple(&client, path);
+    drop(lock.lock().expect("free"));
+    let look = Matcher::next(opcode::GET_DATA).with_path_containing(path);
+    let hold = proxy.hold_request(look);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let guard = lock
+                .try_lock_for(SOON)
+                .expect("answers")
+                .expect("it is ours");
+            assert!(guard.is_held());
+            guard.unlock()
+        });
+        hold.wait_until_held(SOON);
+        raw(server()).set_data(path, b"mine").expect("there");
+        hold.release();
+        waits.join().expect("no panic").expect("still ours");
+    });
+    wait_until_gone(path);
+    // Also where the connection breaks before the look is answered, so that it is looked for anew.
+    let look = Matcher::next(opcode::GET_DATA).with_path_containing(path);
+    let hold = proxy.hold_request(look);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| {
+            let guard = lock
+                .try_lock_for(SOON)
+                .expect("answers")
+                .expect("it is ours");
+            guard.unlock()
+        });
+        hold.wait_until_held(SOON);
+        raw(server()).set_data(path, b"mine").expect("there");
+        proxy.reset_all();
+        waits.join().expect("no panic").expect("still ours");
+    });
+    wait_until_gone(path);
+}
