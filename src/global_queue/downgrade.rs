@@ -28,6 +28,36 @@ impl GlobalQueue {
         waiter: &Waiter<'_>,
         data: &Arc<[u8]>,
     ) -> Result<Won> {
+        let number = self.place_to_keep(writer)?;
+        self.folder.persist(waiter, |contact| {
+            self.stand_in_once(writer, contact, data, number)
+        })
+    }
+
+    /// As [`GlobalQueue::stand_in_for`], on the connection that is open now and on no other.
+    pub(crate) fn try_to_stand_in_for(
+        &self,
+        writer: &Tenure,
+        waiter: &Waiter<'_>,
+        data: &Arc<[u8]>,
+    ) -> Result<Won> {
+        let number = self.place_to_keep(writer)?;
+        let stood = waiter.contact_now().and_then(|contact| {
+            // Once more for a server that did not know the words of the first.
+            for _ in 0..2 {
+                let won = self.stand_in_once(writer, &contact, data, number)?;
+                if let Some(won) = won {
+                    return Ok(won);
+                }
+            }
+            // The connection is gone, or proves nothing.
+            Err(CallError::Unknown)
+        });
+        stood.map_err(|error| self.folder.failure(error))
+    }
+
+    /// The writer's number, if a reader can have it.
+    fn place_to_keep(&self, writer: &Tenure) -> Result<Sequence> {
         let folder = self.folder.path();
         let (_, written) = split(writer.node());
         let contender = self.folder.grammar().parse(written);
@@ -38,13 +68,21 @@ impl GlobalQueue {
                  give the write lock back and read, and have the folder deleted when it is idle"
             )));
         }
-        self.folder.persist(waiter, |contact| {
-            if writer.is_lost() {
-                return Err(CallError::Left(writer.loss()));
-            }
-            writer.stands_on(contact)?;
-            self.read_in_place_of(writer, contact, data, number)
-        })
+        Ok(number)
+    }
+
+    fn stand_in_once(
+        &self,
+        writer: &Tenure,
+        contact: &Contact<'_>,
+        data: &Arc<[u8]>,
+        number: Sequence,
+    ) -> Step<Option<Won>> {
+        if writer.is_lost() {
+            return Err(CallError::Left(writer.loss()));
+        }
+        writer.stands_on(contact)?;
+        self.read_in_place_of(writer, contact, data, number)
     }
 
     fn read_in_place_of(

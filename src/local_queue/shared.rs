@@ -307,6 +307,18 @@ impl SharedQueue {
         Ok(())
     }
 
+    /// As [`SharedQueue::acquire_under`], without waiting for a connection.
+    pub(crate) fn try_acquire_under(&self, writing: &Tenure, data: &Arc<[u8]>) -> Result<()> {
+        self.session().refuse_child()?;
+        let began = sync::now();
+        let bound = Bound::none();
+        let waiter = Waiter::new(self.session(), &bound);
+        let won = self.contest.try_to_stand_in_for(writing, &waiter, data);
+        let won = won.inspect_err(|error| self.tell_failed(error, began))?;
+        self.hold(thread_number(), won, began);
+        Ok(())
+    }
+
     /// Gives this thread, which has just seen that it may read, a group of its own.
     fn hold(&self, me: u64, won: Won, began: Instant) {
         if self.revocable {

@@ -116,10 +116,9 @@ impl RwLock {
     fn try_read_within(&self, data: &NodeData) -> Result<Option<RwReadGuard>> {
         self.refuse_reentry()?;
         if self.writes_only() {
-            if self.session().connection() == 0 {
-                return Err(Error::connection_loss(self.session().target()));
-            }
-            return self.read_anyhow(&Bound::none(), data).map(Some);
+            let writing = self.writers.tenure();
+            self.readers.try_acquire_under(&writing, &data.now())?;
+            return Ok(Some(RwReadGuard(Hold::new(&self.readers))));
         }
         // An idle write lock of ours would keep us out.
         self.writers.end_idle()?;

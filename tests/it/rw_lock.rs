@@ -438,3 +438,32 @@ fn readers_leave_no_watches() {
     let mut raw = raw(&server);
     assert!(raw.children("/rw").expect("there").is_empty());
 }
+
+/// A try waits for ZooKeeper's answers and for nothing else. That of a thread that writes once
+/// waited for a connection, until the session was lost.
+#[test]
+fn a_try_to_read_by_a_writer_does_not_wait_for_a_connection() {
+    let path = "/rw/writer-tries";
+    let proxy = Proxy::start(server().addr());
+    let client = client_at(&proxy.connect_string());
+    let lock = rw(&client, path);
+    let writing = lock.write().expect("free");
+    let reading = lock.try_read().expect("answers").expect("it writes");
+    drop(reading);
+    let hold = proxy.hold_request(Matcher::next(opcode::CREATE).with_path_containing(path));
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            hold.wait_until_held(SOON);
+            proxy.refuse();
+            proxy.reset_all();
+        });
+        lock.try_read().map(drop).expect_err("no connection")
+    });
+    assert!(error.is_connection_loss(), "{error}");
+    assert_ne!(writing.state(), LockState::Lost);
+    proxy.accept();
+    wait_until("contact", SOON, || writing.is_held());
+    // Nothing of the try has stayed.
+    wait_for_children(server(), path, 1);
+    assert!(lock.try_read().expect("answers").is_some());
+}
