@@ -422,7 +422,7 @@ impl LocalQueue {
 
     /// Whether any thread of this process holds.
     pub(crate) fn is_held(&self) -> bool {
-        matches!(self.state.lock().turn, Turn::Held(_))
+        !self.session.is_forked() && matches!(self.state.lock().turn, Turn::Held(_))
     }
 
     pub(crate) fn depth(&self) -> u32 {
@@ -449,6 +449,9 @@ impl LocalQueue {
 
     /// Our node at the head of the queue.
     pub(crate) fn own_node(&self) -> Option<String> {
+        if self.session.is_forked() {
+            return None;
+        }
         match &self.state.lock().turn {
             Turn::Held(tenure_use) | Turn::Idle { tenure_use, .. } => {
                 Some(tenure_use.tenure.node().to_owned())
@@ -459,6 +462,9 @@ impl LocalQueue {
 
     /// The node of a tenure that is kept with nobody inside.
     pub(crate) fn idle_node(&self) -> Option<String> {
+        if self.session.is_forked() {
+            return None;
+        }
         match &self.state.lock().turn {
             Turn::Idle { tenure_use, .. } => Some(tenure_use.tenure.node().to_owned()),
             _ => None,
@@ -501,6 +507,10 @@ impl Local {
 
 impl Drop for LocalQueue {
     fn drop(&mut self) {
+        // A forked child has a copy of what is its parent's.
+        if self.session.is_forked() {
+            return;
+        }
         self.session.remove_lock(self.key);
         // No guard is left, so the only tenure there can be is an idle one.
         let mut local = self.state.lock();

@@ -550,13 +550,18 @@ impl SharedQueue {
         self.contest.session()
     }
 
+    // In a forked child the lock may be held by a thread that is not there.
+
     /// Whether any thread of this process holds.
     pub(crate) fn is_held(&self) -> bool {
-        !self.state.lock().holds.is_empty()
+        !self.session().is_forked() && !self.state.lock().holds.is_empty()
     }
 
     /// How often this thread holds.
     pub(crate) fn depth(&self) -> u32 {
+        if self.session().is_forked() {
+            return 0;
+        }
         let state = self.state.lock();
         state
             .holds
@@ -586,6 +591,9 @@ impl SharedQueue {
 
     /// Our nodes.
     pub(crate) fn own_nodes(&self) -> Vec<String> {
+        if self.session().is_forked() {
+            return Vec::new();
+        }
         let state = self.state.lock();
         let groups = state.groups.values();
         groups.map(|group| group.tenure.node().to_owned()).collect()

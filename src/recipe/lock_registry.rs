@@ -106,8 +106,9 @@ impl LockRegistry {
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if the key is too long: more than 4,096 bytes, escaped and
-    /// with the root.
+    /// with the root; [`is_forked`](Error::is_forked).
     pub fn get(&self, key: &str) -> Result<Arc<Mutex>> {
+        self.client.session().refuse_child()?;
         let now = sync::now();
         if let Some(lock) = self.kept.lock().ask(key, now) {
             return Ok(lock);
@@ -163,6 +164,7 @@ impl LockRegistry {
     /// # Errors
     /// As [`Mutex::try_lock`]; the locks are dropped all the same.
     pub fn expire_unused_older_than(&self, age: Duration) -> Result<usize> {
+        self.client.session().refuse_child()?;
         let now = sync::now();
         let expired = {
             let mut kept = self.kept.lock();

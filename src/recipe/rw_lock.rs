@@ -115,6 +115,7 @@ impl RwLock {
 
     fn try_read_within(&self, data: &NodeData) -> Result<Option<RwReadGuard>> {
         self.refuse_reentry()?;
+        self.session().refuse_child()?;
         if self.writes_only() {
             let writing = self.writers.tenure();
             self.readers.try_acquire_under(&writing, &data.now())?;
@@ -178,6 +179,7 @@ impl RwLock {
 
     /// Also as a re-entry that others are refused: a writer becomes a reader.
     fn read_anyhow(&self, bound: &Bound, data: &NodeData) -> Result<RwReadGuard> {
+        self.session().refuse_child()?;
         if self.writes_only() {
             let writing = self.writers.tenure();
             self.readers.acquire_under(&writing, bound, &data.now())?;
@@ -284,6 +286,8 @@ impl RwLock {
     }
 
     fn refuse_upgrade(&self) -> Result<()> {
+        // Before any of our locks: in a forked child it may be held by a thread that is not there.
+        self.session().refuse_child()?;
         if self.readers.depth() > 0 && !self.writers.is_owner() {
             let path = self.path();
             return Err(Error::would_deadlock(format!(
@@ -326,6 +330,7 @@ impl RwLock {
     /// # Errors
     /// As [`try_read`](Self::try_read).
     pub fn participants(&self) -> Result<Vec<Participant>> {
+        self.session().refuse_child()?;
         let idle = self.writers.idle_node();
         let mut own = self.readers.own_nodes();
         own.extend(self.writers.own_node());

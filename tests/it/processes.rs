@@ -163,3 +163,12 @@ fn a_forked_child_is_refused_and_does_no_harm() {
     assert_eq!(puppet.say("unlock"), "ok");
     assert_eq!(puppet.say("lock"), "ok");
 }
+
+/// A fork copies a lock as it is, and the thread that has it locked is not there to unlock it. What
+/// a child asks of a read-write lock was refused only after the lock's own state was locked.
+#[test]
+fn a_read_write_lock_is_refused_in_a_forked_child_at_once() {
+    let mut puppet = Puppet::start(&server().connect_string(), "/processes/fork-rw");
+    let used = puppet.say("use-in-children 50");
+    assert_eq!(used, "refused");
+}

@@ -86,6 +86,10 @@ fn main() {
                 answer("ok");
             }
             ["fork"] => fork(&client, &lock, &mut guards),
+            ["use-in-children", times] => {
+                let times = times.parse().expect("a number");
+                answer(&use_in_children(&client, &format!("{path}-rw"), times));
+            }
             ["show-in-children", times] => {
                 let times = times.parse().expect("a number");
                 answer(&show_in_children(&client, &lock, &guards, times));
@@ -226,6 +230,55 @@ fn fork(client: &Client, lock: &Mutex, guards: &mut Vec<MutexGuard>) {
     if let fork::Fork::Parent(child) = fork {
         fork::waitpid(child).expect("ends by itself");
     }
+}
+
+/// Uses a read-write lock that was inherited, in forked children, while other threads lock in it
+/// what they can. Says what came of that.
+fn use_in_children(client: &Client, path: &str, times: u32) -> String {
+    let busy = AtomicBool::new(true);
+    let lock = RwLock::new(client, path).expect("a good path");
+    let reading = lock.read().expect("free");
+    let went_wrong = std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while busy.load(Ordering::Relaxed) {
+                    std::hint::black_box((lock.read_hold_count(), lock.is_held_in_this_process()));
+                }
+            });
+        }
+        let ended = (0..times).map(|_| match fork::fork().expect("a child") {
+            fork::Fork::Child => {
+                // A child that is stuck is ended, which its parent sees.
+                std::thread::spawn(|| {
+                    std::thread::sleep(Duration::from_secs(10));
+                    std::process::abort();
+                });
+                let refused =
+                    |result: zklock::Result<()>| result.is_err_and(|error| error.is_forked());
+                let second = Duration::from_secs(1);
+                let all = refused(lock.read().map(drop))
+                    && refused(lock.try_read().map(drop))
+                    && refused(lock.write().map(drop))
+                    && refused(lock.try_write().map(drop))
+                    && refused(lock.try_write_for(second).map(drop))
+                    && refused(lock.participants().map(drop));
+                let holds = lock.read_hold_count() > 0 || lock.is_held_in_this_process();
+                std::process::exit(i32::from(!all || holds));
+            }
+            fork::Fork::Parent(child) => fork::waitpid(child).expect("ends by itself"),
+        });
+        // One that is stuck takes its time.
+        let went_wrong = ended.into_iter().any(|status| status != 0);
+        busy.store(false, Ordering::Relaxed);
+        went_wrong
+    });
+    drop(reading);
+    let what = if went_wrong {
+        "stuck or let in"
+    } else {
+        "refused"
+    };
+    what.to_owned()
 }
 
 /// Shows in forked children what they have inherited, while other threads lock in it what they can.

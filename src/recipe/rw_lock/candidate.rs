@@ -7,6 +7,7 @@ use crate::recipe::hold::Hold;
 impl RwLock {
     /// This thread as a candidate to read, if nobody of this process comes first.
     pub(in crate::recipe) fn stand_to_read(&self) -> Option<Box<dyn Candidate + '_>> {
+        self.session().refuse_child().ok()?;
         // A writer's reader queues in the writer's place.
         if self.writes_only() {
             return None;
