@@ -107,6 +107,12 @@ impl GlobalQueue {
         }
     }
 
+    /// What tells this lock from others in its folder.
+    #[cfg(not(shuttle))]
+    pub(crate) fn folder_labels(&self) -> String {
+        self.folder.grammar().own_labels()
+    }
+
     /// Whether nobody waits behind this node of ours. The node itself may be waiting.
     pub(crate) fn nobody_waits_for(&self, own: &str, waiter: &Waiter<'_>) -> Step<bool> {
         let contact = waiter.contact_now()?;

@@ -113,6 +113,16 @@ fn parse_port(port: &str, entry: &str) -> Result<u16, String> {
 }
 
 impl HostPort {
+    /// The same text for the same host and port, however they were written.
+    pub(crate) fn canonical(&self) -> String {
+        let host = match self.host.parse::<IpAddr>() {
+            Ok(address) => address.to_string(),
+            Err(_) => self.host.trim_end_matches('.').to_ascii_lowercase(),
+        };
+        let port = self.port;
+        Self { host, port }.to_string()
+    }
+
     /// Asks for all addresses of the host.
     ///
     /// The system's resolver cannot be interrupted, so a thread of its own asks it, which is left

@@ -48,6 +48,8 @@ use self::tenure_use::TenureUse;
 use self::thread_number::thread_number;
 use self::wait_queue::{ParkedThread, WaitQueue};
 use crate::error::{Error, Result};
+#[cfg(not(shuttle))]
+use crate::global_queue::GlobalQueue;
 use crate::global_queue::{Claim, Contest, OthersWaiting, Place, Queued, Won};
 use crate::session::observe::observer::{Label, Way};
 use crate::session::{LocalLock, OnWatchEvent, Session, Waiter, Wake};
@@ -419,6 +421,15 @@ impl LocalQueue {
     pub(crate) fn is_owner(&self) -> bool {
         self.owner.load(Ordering::Relaxed) == thread_number()
     }
+
+    /// What tells the lock from others in its folder.
+    #[cfg(not(shuttle))]
+    pub(crate) fn own_labels(&self) -> String {
+        let queue = self.contest.as_queue();
+        queue.map_or_else(String::new, GlobalQueue::folder_labels)
+    }
+
+    // In a forked child the lock may be held by a thread that is not there.
 
     /// Whether any thread of this process holds.
     pub(crate) fn is_held(&self) -> bool {

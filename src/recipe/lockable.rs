@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::global_queue::Departure;
+use crate::link::{ConnectString, HostPort};
 use crate::local_queue::Candidate;
 use crate::recipe::hold::Holding;
 use crate::recipe::mutex::{Mutex, MutexGuard};
@@ -38,25 +39,27 @@ impl fmt::Debug for Lockable {
 }
 
 /// Where a lock stands in the canonical order: by its path from the root of the ensemble, whatever
-/// chroot it is reached through. Then by the ensemble.
+/// chroot it is reached through. Then by the ensemble, and by the name that tells it from other
+/// locks in its folder.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct LockOrder {
     pub(super) path: String,
-    ensemble: String,
+    /// The servers, sorted: two clients may name them in another order, with or without a port.
+    ensemble: Vec<String>,
+    name: String,
 }
 
 impl LockOrder {
-    fn of(session: &Session, path: &str) -> Self {
-        let (hosts, chroot) = match session.target().split_once('/') {
-            Some((hosts, chroot)) => (hosts, format!("/{chroot}")),
-            None => (session.target(), String::new()),
-        };
-        // Two clients may name the same servers in another order.
-        let mut hosts: Vec<_> = hosts.split(',').collect();
-        hosts.sort_unstable();
+    fn of(session: &Session, path: &str, name: String) -> Self {
+        let to = session.target().parse::<ConnectString>();
+        let ConnectString { hosts, chroot } = to.expect("the client has parsed it");
+        let mut ensemble: Vec<_> = hosts.iter().map(HostPort::canonical).collect();
+        ensemble.sort_unstable();
+        ensemble.dedup();
         Self {
-            path: format!("{chroot}{path}"),
-            ensemble: hosts.join(","),
+            path: format!("{}{path}", chroot.unwrap_or_default()),
+            ensemble,
+            name,
         }
     }
 }
@@ -148,6 +151,12 @@ fn write_candidate(side: &WriteSide) -> Option<Box<dyn Candidate + '_>> {
 }
 
 macro_rules! lockables {
+    (@named $lock:ident) => {
+        String::new()
+    };
+    (@named $lock:ident $named:expr) => {
+        $named
+    };
     (@stand $lock:ident) => {{
         let _ = $lock;
         None
@@ -162,7 +171,7 @@ macro_rules! lockables {
     (@won $lock:ident $won:expr) => {
         Box::new($won($lock))
     };
-    ($($lock:ty, $this:ident => $inner:expr, $take:expr, $try:expr $(, $stand:expr, $won:expr)?;)*) => {$(
+    ($($lock:ty, $this:ident => $inner:expr $(=> $named:expr)?, $take:expr, $try:expr $(, $stand:expr, $won:expr)?;)*) => {$(
         impl From<$lock> for Lockable {
             fn from(lock: $lock) -> Self {
                 Self(Box::new(lock))
@@ -182,7 +191,8 @@ macro_rules! lockables {
             }
             fn order(&self) -> LockOrder {
                 let $this = self;
-                LockOrder::of($inner.session(), $inner.path())
+                let name = lockables!(@named $this $($named)?);
+                LockOrder::of($inner.session(), $inner.path(), name)
             }
             fn take(&self, bound: &Bound) -> Result<Box<dyn Guard>> {
                 // What is reported of one part is no news of the next.
@@ -204,13 +214,13 @@ macro_rules! lockables {
 }
 
 lockables! {
-    Mutex, this => this, Self::take, Self::try_lock, Self::stand, Self::won;
+    Mutex, this => this => this.name(), Self::take, Self::try_lock, Self::stand, Self::won;
     SemaphoreMutex, this => this, Self::take, Self::try_lock;
     SimpleMutex, this => this, Self::take, Self::try_lock;
-    ReadSide, this => this.0,
+    ReadSide, this => this.0 => this.0.name(),
         |side: &Self, bound: &_| side.0.take_to_read(bound), |side: &Self| side.0.try_read(),
         read_candidate, |side: &Self| side.0.reads();
-    WriteSide, this => this.0,
+    WriteSide, this => this.0 => this.0.name(),
         |side: &Self, bound: &_| side.0.take_to_write(bound), |side: &Self| side.0.try_write(),
         write_candidate, |side: &Self| side.0.writes();
     Permits, this => this.semaphore,

@@ -25,7 +25,8 @@ use crate::znode::fencing::FencingToken;
 ///
 /// # Semantics
 /// - **In a canonical order**: the order of their paths (with chroot), whatever order they were
-///   given in. So two `MultiLock`s over the same locks, in whatever process, never wait for each
+///   given in; in one folder, that of their names. Locks of one path in several ensembles go by the
+///   servers that their clients name: name those of one ensemble in the same way everywhere. So two `MultiLock`s over the same locks, in whatever process, never wait for each
 ///   other in a circle, nor for those who take the locks one by one in that order. They are given
 ///   back in reverse.
 /// - **At once, if they are free**: mutexes and sides of read-write locks of one client are asked
@@ -287,8 +288,8 @@ impl MultiLockBuilder {
     /// Builds the multi-lock. Nothing is asked of ZooKeeper yet.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if there are no locks, or two at the same path: one would
-    /// wait for the other.
+    /// [`is_invalid`](Error::is_invalid) if there are no locks, or two at the same path and of the
+    /// same [name](crate::MutexBuilder::name): one would wait for the other.
     pub fn build(mut self) -> Result<MultiLock> {
         self.locks.sort_by(|(a, _), (b, _)| a.cmp(b));
         if self.locks.is_empty() {

@@ -388,6 +388,11 @@ impl Mutex {
         self.queue.session()
     }
 
+    /// What tells it from other locks in its folder.
+    pub(super) fn name(&self) -> String {
+        self.queue.own_labels()
+    }
+
     pub(super) fn stand(&self) -> Option<Box<dyn Candidate + '_>> {
         self.queue.stand(|| self.data.now())
     }

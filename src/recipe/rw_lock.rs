@@ -365,6 +365,11 @@ impl RwLock {
     pub(crate) fn session(&self) -> &Arc<Session> {
         self.writers.session()
     }
+
+    /// What tells it from other locks in its folder.
+    pub(super) fn name(&self) -> String {
+        self.writers.own_labels()
+    }
 }
 
 impl fmt::Debug for RwLock {

@@ -181,6 +181,27 @@ impl Grammar {
         self.dialect
     }
 
+    /// What tells this lock from others in its folder; nothing if it has the names of its dialect.
+    #[cfg(not(shuttle))]
+    pub(crate) fn own_labels(&self) -> String {
+        let labels = self.labels.iter().map(|(_, label)| match label {
+            Cow::Borrowed(_) => "",
+            Cow::Owned(label) if self.is_default(label) => "",
+            Cow::Owned(label) => label.as_str(),
+        });
+        // No label has a slash.
+        labels
+            .filter(|label| !label.is_empty())
+            .collect::<Vec<_>>()
+            .join("/")
+    }
+
+    #[cfg(not(shuttle))]
+    fn is_default(&self, label: &str) -> bool {
+        let of_dialect = Self::mutex(self.dialect, None);
+        self.beginning != Beginning::Any && of_dialect.labels.iter().any(|(_, own)| own == label)
+    }
+
     /// The kind of node that a contender of this class is.
     pub(crate) fn mode(&self, class: Class) -> NodeMode {
         match (class, self.dialect) {

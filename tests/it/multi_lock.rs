@@ -205,3 +205,67 @@ fn impossible_ones_are_told() {
         "{error}"
     );
 }
+
+/// Two names in one folder are two locks.
+#[test]
+fn takes_locks_of_several_names_in_one_folder() {
+    let path = "/multi/names";
+    let client = client();
+    let named = |name: &str| {
+        let name = zklock::LockName::new(name).expect("good");
+        let builder = Mutex::builder(&client, path).name(name);
+        builder.build().expect("good")
+    };
+    let (orders, bills) = (named("orders-"), named("bills-"));
+    let both = || MultiLock::builder().with(&orders).with(&bills).build();
+    let both = both().expect("two locks");
+    for _ in 0..2 {
+        let guard = both.lock().expect("free");
+        assert_eq!(children(server(), path).len(), 2);
+        let other = crate::fixtures::client();
+        let theirs =
+            Mutex::builder(&other, path).name(zklock::LockName::new("bills-").expect("good"));
+        let theirs = theirs.build().expect("good");
+        assert!(theirs.try_lock().expect("answers").is_none());
+        let tokens = guard.fencing_tokens().expect("held");
+        assert!(tokens.iter().all(Option::is_some));
+        guard.unlock().expect("confirmed");
+        wait_for_children(server(), path, 0);
+        assert!(both.try_lock().expect("answers").is_some());
+        wait_for_children(server(), path, 0);
+    }
+    let again = named("bills-");
+    let twice = MultiLock::builder().with(&bills).with(&again).build();
+    assert!(
+        twice
+            .expect_err("one would wait for the other")
+            .is_invalid()
+    );
+    let labelled = |read: &str, write: &str| {
+        let builder = RwLock::builder(&client, path).labels(read, write);
+        builder.build().expect("good")
+    };
+    let (a, b) = (labelled("-R-", "-W-"), labelled("-r-", "-w-"));
+    let builder = MultiLock::builder().with(a.read_side());
+    builder.with(b.write_side()).build().expect("two locks");
+    let builder = MultiLock::builder().with(a.read_side());
+    let twice = builder.with(a.write_side()).build();
+    assert!(twice.expect_err("one lock").is_invalid());
+}
+
+/// The same servers, written in another way, are the same ensemble: in the canonical order, and as
+/// a lock that is there twice.
+#[test]
+fn one_ensemble_written_in_two_ways_is_one() {
+    let path = "/multi/written";
+    let at = server().connect_string();
+    let (host, port) = at.rsplit_once(':').expect("a port");
+    let written = [at.clone(), format!(" {host}:{port} , {host}:{port}")];
+    let clients = written
+        .each_ref()
+        .map(|servers| crate::fixtures::builder(servers).connect().expect("works"));
+    let [a, b] = clients.each_ref().map(|client| mutex(client, path));
+    let twice = MultiLock::builder().with(&a).with(&b).build();
+    let error = twice.expect_err("one would wait for the other");
+    assert!(error.is_invalid(), "{error}");
+}
