@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use crate::error::{Error, Result};
+use crate::tenure::REVOKE;
 use crate::znode::identity::Identity;
 use crate::znode::path::LockPath;
 
@@ -20,6 +21,13 @@ impl NodeData {
     /// Checks data for a node in `folder`.
     pub(crate) fn checked(folder: &LockPath, data: Option<Vec<u8>>) -> Result<Self> {
         if let Some(data) = &data {
+            if data.starts_with(REVOKE) {
+                let asks = String::from_utf8_lossy(REVOKE);
+                return Err(Error::invalid(format!(
+                    "{folder}: node data that begins with {asks:?} asks its own holder to give \
+                     the lock back"
+                )));
+            }
             let most = MAX_REQUEST_BYTES - REQUEST_OVERHEAD_BYTES - folder.as_str().len();
             if data.len() > most {
                 let size = data.len();

@@ -243,3 +243,27 @@ fn long_sections_leave_no_watches() {
     }
     wait_until("no watch is left", SOON, || server.stats().watch_count == 0);
 }
+
+/// Data that begins as a request for the lock does asked its own holder for the lock.
+#[test]
+fn data_that_reads_as_a_request_is_refused() {
+    let path = "/revocation/data";
+    let client = client();
+    let asks = "__REVOKE__ me if you can";
+    let error = Mutex::builder(&client, path).data(asks).build();
+    let error = error.expect_err("it would ask for itself");
+    assert!(
+        error.is_invalid() && error.to_string().contains(path),
+        "{error}"
+    );
+    let lock = Mutex::builder(&client, path).revocable(true);
+    let lock = lock.build().expect("good");
+    let options = || zklock::AcquireOptions::new().data(asks);
+    let error = lock.lock_with(options()).map(drop);
+    assert!(error.expect_err("it would ask for itself").is_invalid());
+    let simple = zklock::SimpleMutex::builder(&client, "/revocation/simple").data(asks);
+    assert!(simple.build().expect_err("the same").is_invalid());
+    // Anywhere else in the data it is nobody's request.
+    let lock = Mutex::builder(&client, path).data("no __REVOKE__").build();
+    drop(lock.expect("good").lock().expect("free"));
+}
