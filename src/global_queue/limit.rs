@@ -27,7 +27,9 @@ enum Kind {
         /// What the program said last, and what it said before. Both count while its change is on
         /// its way to `home`, and when two of its threads change it at once.
         ours: Mutex<(u32, Option<u32>)>,
-        /// The node whose data says the maximum, in decimal digits, as kazoo's does.
+        /// The node whose data says the maximum, in decimal digits, as kazoo's does. Where it may
+        /// be replaced there is a sign in front of them, so that it is not taken for a number that
+        /// somebody else keeps there.
         home: LockPath,
         /// Whether ours may replace another one that nobody goes by any more. Not where others look
         /// at `home` only once.
@@ -43,7 +45,12 @@ pub(super) enum Said {
     /// A maximum to go by.
     Agreed(u32),
     /// Another one than ours, in a version of the data.
-    Other { theirs: u32, version: i32 },
+    Other {
+        theirs: u32,
+        version: i32,
+        /// Ours may take its place when nobody goes by it any more.
+        may_go: bool,
+    },
 }
 
 impl Limit {
@@ -106,14 +113,17 @@ impl Limit {
         };
         self.forget();
         let max = ours.lock().0;
-        match contact.set(home.as_str(), &digits(max), Some(version)) {
+        match contact.set(home.as_str(), &self.said(max), Some(version)) {
             Ok(_) | Err(CallError::Refused(Refusal::BadVersion | Refusal::NoNode)) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    pub(super) fn adopts(&self) -> bool {
-        matches!(self.kind, Kind::Fixed { adopts: true, .. })
+    /// What `home` says of this maximum.
+    fn said(&self, max: u32) -> Arc<[u8]> {
+        let adopts = matches!(self.kind, Kind::Fixed { adopts: true, .. });
+        let sign = if adopts { "+" } else { "" };
+        Arc::from(format!("{sign}{max}").into_bytes())
     }
 
     /// What the program says, for a limit of its own.
@@ -143,16 +153,30 @@ impl Limit {
 
     /// Changes what the node says, and with it what this program says.
     pub(crate) fn change(&self, session: &Arc<Session>, max: u32) -> Result<()> {
+        session.refuse_child()?;
         let data = match &self.kind {
             Kind::Fixed { home, .. } if max == 0 => {
                 return Err(Error::invalid(format!("{home}: a maximum of 0 permits")));
             }
-            Kind::Fixed { ours, .. } => {
-                let mut ours = ours.lock();
-                if ours.0 != max {
-                    *ours = (max, Some(ours.0));
+            Kind::Fixed { ours, home, .. } => {
+                let before = {
+                    let mut ours = ours.lock();
+                    let before = *ours;
+                    if ours.0 != max {
+                        *ours = (max, Some(ours.0));
+                    }
+                    before
+                };
+                let said = self.said(max);
+                let changed = Waiter::new(session, &Bound::none())
+                    .persist(home.as_str(), |contact| {
+                        put_home(contact, home, &said).map(Some)
+                    });
+                if changed.as_ref().is_err_and(Error::is_invalid) {
+                    // Nothing was changed, and nothing will be.
+                    *ours.lock() = before;
                 }
-                digits(max)
+                return changed;
             }
             Kind::Shared { count, .. } => match i32::try_from(max) {
                 Ok(number) => Arc::from(number.to_be_bytes()),
@@ -180,9 +204,22 @@ impl Limit {
 
     fn read(&self, contact: &Contact<'_>, watch: Option<&Watch>) -> Step<Said> {
         match &self.kind {
-            Kind::Fixed { ours, home, .. } => {
+            Kind::Fixed { ours, home, adopts } => {
                 let accepted = *ours.lock();
-                read_home(contact, accepted, home, watch)
+                let said = self.said(accepted.0);
+                let said = read_home(contact, accepted, &said, home, watch)?;
+                Ok(match said {
+                    Said::Other {
+                        theirs,
+                        version,
+                        may_go,
+                    } => Said::Other {
+                        theirs,
+                        version,
+                        may_go: may_go && *adopts,
+                    },
+                    agreed @ Said::Agreed(_) => agreed,
+                })
             }
             Kind::Shared { count, initial } => {
                 let value = count::read(contact, count, *initial, watch)?;
@@ -192,10 +229,38 @@ impl Limit {
     }
 }
 
+/// Has `home` say this maximum, whatever other one it says. What is none is somebody's own data.
+fn put_home(contact: &Contact<'_>, home: &LockPath, said: &Arc<[u8]>) -> Step<()> {
+    loop {
+        let Some((data, stat)) = found(contact.data(home.as_str()))? else {
+            make_node(contact, home.as_str(), said)?;
+            continue;
+        };
+        if *data == **said {
+            return Ok(());
+        }
+        if !data.is_empty() && number(&data).is_none() {
+            return Err(CallError::Left(Error::invalid(format!(
+                "{home}: it holds data that is no maximum, and is left as it is"
+            ))));
+        }
+        match contact.set(home.as_str(), said, Some(stat.version)) {
+            Ok(_) => return Ok(()),
+            Err(CallError::Refused(Refusal::BadVersion | Refusal::NoNode)) => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+fn number(data: &[u8]) -> Option<u32> {
+    std::str::from_utf8(data).ok()?.parse().ok()
+}
+
 /// What `home` says, once it says anything.
 fn read_home(
     contact: &Contact<'_>,
     (max, before): (u32, Option<u32>),
+    said: &Arc<[u8]>,
     home: &LockPath,
     watch: Option<&Watch>,
 ) -> Step<Said> {
@@ -210,21 +275,23 @@ fn read_home(
             if only_looks {
                 return Ok(Said::Agreed(max));
             }
-            make_node(contact, home.as_str(), &digits(max))?;
+            make_node(contact, home.as_str(), said)?;
             continue;
         };
-        let theirs = std::str::from_utf8(&data).ok().map(str::parse::<u32>);
-        match theirs {
-            Some(Ok(theirs)) if theirs == max || before == Some(theirs) => {
+        match number(&data) {
+            Some(theirs) if theirs == max || before == Some(theirs) => {
                 return Ok(Said::Agreed(theirs));
             }
-            Some(Ok(theirs)) => {
-                let version = stat.version;
-                return Ok(Said::Other { theirs, version });
+            Some(theirs) => {
+                return Ok(Said::Other {
+                    theirs,
+                    version: stat.version,
+                    may_go: data.starts_with(b"+"),
+                });
             }
             // Curator leaves it empty.
-            _ if data.is_empty() && !only_looks => {
-                match contact.set(home.as_str(), &digits(max), Some(stat.version)) {
+            None if data.is_empty() && !only_looks => {
+                match contact.set(home.as_str(), said, Some(stat.version)) {
                     // The next look sees what it says now.
                     Ok(_) | Err(CallError::Refused(Refusal::BadVersion | Refusal::NoNode)) => {}
                     // We may use the semaphore and not write there; then nobody is told.
@@ -233,11 +300,7 @@ fn read_home(
                 }
             }
             // Somebody's own data is not about the maximum.
-            _ => return Ok(Said::Agreed(max)),
+            None => return Ok(Said::Agreed(max)),
         }
     }
-}
-
-fn digits(max: u32) -> Arc<[u8]> {
-    Arc::from(max.to_string().into_bytes())
 }

@@ -160,7 +160,7 @@ impl PermitFolder {
     fn max_of(&self, said: Said, taken: u32) -> Step<u32> {
         match (said, self.limit.ours()) {
             (Said::Agreed(max), _) => Ok(max),
-            (Said::Other { .. }, Some(ours)) if taken == 0 && self.limit.adopts() => Ok(ours),
+            (Said::Other { may_go: true, .. }, Some(ours)) if taken == 0 => Ok(ours),
             (Said::Other { theirs, .. }, _) => self.limit.disagree(theirs),
         }
     }
@@ -254,15 +254,22 @@ impl Attempt<'_> {
     fn agree(&self, contact: &Contact<'_>) -> Step<(u32, Arc<Watch>)> {
         let PermitFolder { folder, limit } = self.permits;
         loop {
-            let (theirs, version) = match limit.watch(contact)? {
+            let (theirs, version, may_go) = match limit.watch(contact)? {
                 (Said::Agreed(max), watch) => return Ok((max, watch)),
-                (Said::Other { theirs, version }, _) => (theirs, version),
+                (
+                    Said::Other {
+                        theirs,
+                        version,
+                        may_go,
+                    },
+                    _,
+                ) => (theirs, version, may_go),
             };
             let children = folder.list(contact)?.unwrap_or_default();
             // Those of ours wait.
             let ours = self.place.names();
             let others = children.iter().filter(|name| !ours.contains(name));
-            if self.permits.count(others) > 0 || !limit.adopts() {
+            if self.permits.count(others) > 0 || !may_go {
                 return limit.disagree(theirs);
             }
             limit.adopt(contact, version)?;

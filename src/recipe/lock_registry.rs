@@ -190,6 +190,11 @@ impl LockRegistry {
     /// removed. It removes only folders that this library made, in whatever process, and none of
     /// locks in kazoo's dialect, because kazoo does not make a folder again.
     ///
+    /// ZooKeeper does not say who made a node. A folder counts as this library's if it holds no
+    /// data and its data was written since it was made (so this library marks its folders), if it
+    /// has had children and has none now, and if it belongs to no session. Another program's node
+    /// of which all of that is true would be removed, too: keep such nodes out of the root.
+    ///
     /// Safe while others use the locks: a folder is removed only if it is empty at that moment, and
     /// the next acquire makes it again. Costs one request, and up to two for each key.
     ///

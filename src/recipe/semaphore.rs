@@ -229,8 +229,8 @@ impl Semaphore {
     /// ```
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) for a fixed maximum of 0, or a shared one that is more
-    /// than a [`SharedCount`] can say; otherwise as [`Mutex::lock`](crate::Mutex::lock). After
+    /// [`is_invalid`](Error::is_invalid) for a fixed maximum of 0, a shared one that is more than a
+    /// [`SharedCount`] can say, or a node that holds somebody's own data; otherwise as [`Mutex::lock`](crate::Mutex::lock). After
     /// [`is_connection_loss`](Error::is_connection_loss) it may have been changed or not.
     pub fn set_max(&self, max: u32) -> Result<()> {
         self.pool.change_limit(max)

@@ -47,12 +47,12 @@ fn another_maximum_is_taken_once_everybody_has_gone() {
     drop(permit);
     assert_eq!(eight.max().expect("nobody is there"), 8);
     let many = eight.acquire_many(8).expect("free");
-    assert_eq!(said(path), b"8");
+    assert_eq!(said(path), b"+8");
     // The first one has agreed on 4 before, and looks again.
     assert!(four.acquire().expect_err("8 is in use").is_invalid());
     drop(many);
     assert_eq!(four.acquire_many(4).expect("free").count(), 4);
-    assert_eq!(said(path), b"4");
+    assert_eq!(said(path), b"+4");
     assert!(eight.try_acquire().expect("answers").is_some());
     // The same of a mutex, which is a semaphore of one.
     let lock = SemaphoreMutex::new(&clients[0], path).expect("good");
@@ -73,7 +73,10 @@ fn a_fixed_maximum_can_be_changed_while_it_is_in_use() {
         wait_for_children(server(), &format!("{path}/leases"), 2);
         here.set_max(2).expect("answers");
         let second = second.join().expect("no panic");
-        assert_eq!((here.max().expect("answers"), said(path)), (2, b"2".into()));
+        assert_eq!(
+            (here.max().expect("answers"), said(path)),
+            (2, b"+2".into())
+        );
         let error = there.acquire().expect_err("it was built for 1");
         assert!(error.is_invalid(), "{error}");
         here.set_max(1).expect("answers");
@@ -317,4 +320,36 @@ fn who_only_looks_writes_nothing() {
     assert_eq!(semaphore.available().expect("answers"), 3);
     assert!(semaphore.participants().expect("answers").is_empty());
     assert!(!raw(server()).exists(path).expect("answers"));
+}
+
+/// A number that somebody else keeps in the node that is a semaphore's path was taken for another
+/// maximum, and overwritten with ours as soon as nobody had a permit.
+#[test]
+fn a_strangers_number_is_never_overwritten() {
+    let path = "/maximum/stranger";
+    let client = client();
+    let mut raw = raw(server());
+    let _ = raw.create("/maximum", b"", Flags::Persistent);
+    raw.create(path, b"17", Flags::Persistent).expect("free");
+    let semaphore = semaphore(&client, path, 3);
+    let error = semaphore.acquire().expect_err("who says 17?");
+    assert!(error.is_invalid(), "{error}");
+    assert!(
+        semaphore
+            .try_acquire()
+            .expect_err("who says 17?")
+            .is_invalid()
+    );
+    assert_eq!(said(path), b"17");
+    // A change that is asked for by name is made.
+    semaphore.set_max(3).expect("answers");
+    drop(semaphore.acquire().expect("free"));
+    // Whatever is no number is not about the maximum, and nobody's to replace.
+    let path = "/maximum/text";
+    raw.create(path, b"keep", Flags::Persistent).expect("free");
+    let semaphore = self::semaphore(&client, path, 3);
+    drop(semaphore.acquire().expect("free"));
+    let error = semaphore.set_max(4).expect_err("it would be lost");
+    assert!(error.is_invalid(), "{error}");
+    assert_eq!(said(path), b"keep");
 }

@@ -186,7 +186,7 @@ fn curators_semaphore() {
     assert_eq!(nodes(&client, &leases), [lease(0), lease(1)]);
     assert!(nodes(&client, &locks).is_empty());
     // Curator leaves the semaphore's own node empty and does not read it.
-    assert_eq!(node(&client, path), r#"persistent semaphore "2""#);
+    assert_eq!(node(&client, path), r#"persistent semaphore "+2""#);
     assert_eq!(node(&client, &locks), r#"persistent locks """#);
     assert_eq!(node(&client, &leases), r#"persistent leases """#);
     thread::scope(|scope| {

@@ -313,7 +313,7 @@ fn processes_that_disagree_on_the_maximum_are_told() {
             "{text}"
         );
     }
-    assert_eq!(raw(server()).data(path).expect("there"), b"3");
+    assert_eq!(raw(server()).data(path).expect("there"), b"+3");
     drop(permit);
     // Curator leaves the node empty, and a stranger's data is not about us.
     for (said, path) in [("", "/semaphore/empty"), ("10.0.0.1", "/semaphore/foreign")] {
@@ -322,7 +322,7 @@ fn processes_that_disagree_on_the_maximum_are_told() {
         raw.create(path, said.as_bytes(), flags)
             .expect("open to all");
         drop(semaphore(&clients[0], path, 3).acquire().expect("free"));
-        let expected = if said.is_empty() { "3" } else { said };
+        let expected = if said.is_empty() { "+3" } else { said };
         assert_eq!(raw.data(path).expect("there"), expected.as_bytes());
     }
 }
