@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::fixtures::{example, server};
+use crate::fixtures::{children, client, example, mutex, server};
 
 /// The program as `cargo run --example` would start it, with the server that nobody harms.
 fn program(name: &str, arguments: &[&str]) -> Command {
@@ -166,4 +166,43 @@ impl Drop for Ends {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Tasks that take turns on one thread: none gets into the section of another, though it is the
+/// same thread.
+#[test]
+fn tasks_of_one_executor_thread_exclude_each_other() {
+    let ran = executor("count").output().expect("the example runs");
+    let said = String::from_utf8_lossy(&ran.stdout);
+    assert!(ran.status.success(), "{ran:?}");
+    assert!(
+        said.contains("4 tasks on one thread counted to 40"),
+        "{said}"
+    );
+    let left = children(server(), "/examples/executor-count");
+    assert!(left.is_empty(), "{left:?}");
+}
+
+/// The loss of the lock ends the work, which waits for something else.
+#[test]
+fn work_on_an_executor_ends_when_its_lock_is_lost() {
+    let mut program = executor("hold");
+    let mut running = program.stdout(Stdio::piped()).spawn().expect("it starts");
+    let lock = mutex(&client(), "/examples/executor-hold");
+    let mut said = BufReader::new(running.stdout.take().expect("piped")).lines();
+    let first = said.next().expect("it says so").expect("text");
+    assert!(first.starts_with("held, token "), "{first}");
+    let holder = lock.participants().expect("connected").remove(0);
+    assert!(lock.break_lock(&holder).expect("allowed"));
+    assert_eq!(
+        said.next().expect("it says so").expect("text"),
+        "lost: Removed"
+    );
+    assert_eq!(running.wait().expect("it ends").code(), Some(2));
+}
+
+fn executor(what: &str) -> Command {
+    let mut command = Command::new(example("executor"));
+    command.args([&server().connect_string(), what]);
+    command
 }
