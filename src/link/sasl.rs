@@ -65,21 +65,22 @@ struct Challenge {
 impl Challenge {
     /// Returns nothing for what this client could not answer.
     fn parse(text: &str) -> Option<Self> {
-        let mut challenge = Self::default();
-        let mut algorithm = String::new();
-        let mut qop = "auth".to_owned();
-        for (name, value) in directives(text)? {
-            match &*name {
-                // The first of several.
-                "realm" if challenge.realm.is_empty() => challenge.realm = value,
-                "nonce" => challenge.nonce = value,
-                "algorithm" => algorithm = value,
-                "qop" => qop = value,
-                _ => {}
-            }
-        }
-        let possible = algorithm == "md5-sess" && qop.split(',').any(|one| one.trim() == "auth");
-        (possible && !challenge.nonce.is_empty()).then_some(challenge)
+        let found = directives(text)?;
+        // Which of two would count is a guess, and the RFC has us give up then.
+        let only = |wanted: &str| {
+            let mut values = found.iter().filter(|(name, _)| name == wanted);
+            let value = values.next().map(|(_, value)| value.as_str());
+            values.next().is_none().then_some(value)
+        };
+        let (nonce, algorithm, qop) = (only("nonce")??, only("algorithm")??, only("qop")?);
+        let mut offered = qop.unwrap_or("auth").split(',');
+        let possible = algorithm == "md5-sess" && offered.any(|one| one.trim() == "auth");
+        // Of realms there may be several: the first.
+        let realm = found.iter().find(|(name, _)| name == "realm");
+        (possible && !nonce.is_empty()).then(|| Self {
+            realm: realm.map_or(String::new(), |(_, value)| value.clone()),
+            nonce: nonce.to_owned(),
+        })
     }
 }
 
@@ -209,6 +210,12 @@ mod tests {
             "nonce=n,algorithm=md5",
             "algorithm=md5-sess",
             "nonce=n,algorithm=md5-sess,qop=\"auth-int\"",
+            // What may be there only once, twice.
+            "nonce=n,nonce=n,algorithm=md5-sess",
+            "nonce=n,algorithm=md5-sess,nonce=m",
+            "nonce=\"\",nonce=n,algorithm=md5-sess",
+            "nonce=n,algorithm=md5-sess,algorithm=md5-sess",
+            "nonce=n,algorithm=md5-sess,qop=auth,qop=auth",
         ] {
             let parsed = Challenge::parse(text);
             assert!(parsed.is_none(), "{text}: {parsed:?}");
