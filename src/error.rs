@@ -1,6 +1,7 @@
 //! [`Error`]: one opaque type for everything that can go wrong, with predicates.
 
 use std::fmt;
+use std::time::Duration;
 
 /// The result of zklock's operations.
 pub type Result<T> = std::result::Result<T, Error>;
@@ -36,15 +37,18 @@ struct Inner {
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 enum Kind {
-    #[error("the deadline passed")]
-    Timeout,
+    #[error("the deadline passed{}", after(*.0))]
+    Timeout(Option<Duration>),
     #[error("the wait was cancelled")]
     Cancelled,
     #[error("the client is closed")]
     Closed,
     #[error("this client belongs to the parent process; connect a new one in the forked child")]
     Forked,
-    #[error("the ZooKeeper session was lost, and everything it held with it")]
+    #[error(
+        "the ZooKeeper session was lost, and everything it held with it; the client begins another: \
+         stop what the lock protected, and take the lock again"
+    )]
     SessionLost,
     #[error("the lock is held, but not surely for that long")]
     LeaseShort,
@@ -107,6 +111,20 @@ pub enum StepRefusal {
     Other,
 }
 
+/// For a text: no more digits than tell something.
+fn after(waited: Option<Duration>) -> String {
+    let Some(waited) = waited else {
+        return String::new();
+    };
+    let whole = if waited < Duration::from_millis(10) {
+        waited.as_micros() * 1_000
+    } else {
+        waited.as_millis() * 1_000_000
+    };
+    let shown = Duration::from_nanos(u64::try_from(whole).unwrap_or(u64::MAX));
+    format!(" after {shown:?}")
+}
+
 impl Error {
     fn new(kind: Kind) -> Self {
         Self(Box::new(Inner {
@@ -135,7 +153,11 @@ impl Error {
     }
 
     pub(crate) fn timeout() -> Self {
-        Self::new(Kind::Timeout)
+        Self::new(Kind::Timeout(None))
+    }
+    /// After a wait of this length.
+    pub(crate) fn timeout_after(waited: Duration) -> Self {
+        Self::new(Kind::Timeout(Some(waited)))
     }
     pub(crate) fn cancelled() -> Self {
         Self::new(Kind::Cancelled)
@@ -186,7 +208,7 @@ impl Error {
     /// The deadline passed first. Nothing was left behind in ZooKeeper.
     #[must_use]
     pub fn is_timeout(&self) -> bool {
-        self.0.kind == Kind::Timeout
+        matches!(self.0.kind, Kind::Timeout(_))
     }
 
     /// The lock is held, but not surely for as long as a guard's `ensure_for` was asked for (such
@@ -334,6 +356,16 @@ mod tests {
     #[test]
     fn is_one_word_wide() {
         assert_eq!(size_of::<Error>(), size_of::<usize>());
+    }
+
+    #[test]
+    fn says_after_how_long() {
+        let error = Error::timeout_after(Duration::from_nanos(5_003_400_000)).context("/a");
+        assert!(error.is_timeout());
+        assert_eq!(error.to_string(), "the deadline passed after 5.003s: /a");
+        let error = Error::timeout_after(Duration::from_nanos(1_234_567));
+        assert_eq!(error.to_string(), "the deadline passed after 1.234ms");
+        assert_eq!(Error::timeout().to_string(), "the deadline passed");
     }
 
     #[test]

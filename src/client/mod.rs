@@ -38,7 +38,7 @@ const CLOSE_BOUND: Duration = Duration::from_secs(2);
 /// long as the servers keep it. It declares the session lost by its own clock, before the servers
 /// can have expired it: no later than 31/32 of the negotiated timeout after a moment at which the
 /// ensemble's *leader* provably knew of it (docs/design.md has the argument). So a holder that is
-/// cut off hears of it 5 to 6 elevenths of the timeout after the cut, and a session survives silent
+/// cut off learns of it when 42 to 51 % of the timeout have passed, and a session survives silent
 /// trouble of up to about a quarter of the timeout.
 ///
 /// When the session is lost, every held lock is lost with it (see
@@ -475,7 +475,7 @@ impl ClientBuilder {
     /// # Errors
     /// - [`is_invalid`](Error::is_invalid): the connect string or a setting is not possible.
     /// - [`is_connection_loss`](Error::is_connection_loss): no session within the connect
-    ///   timeout; the text names each server tried and why it failed.
+    ///   timeout; the text has a reason for each server.
     /// - [`is_no_auth`](Error::is_no_auth): the credentials were refused.
     /// - any other: the chroot does not exist, or could not be created.
     pub fn connect(self) -> Result<Client> {
@@ -501,6 +501,7 @@ impl ClientBuilder {
                 session: Arc::clone(&session),
             }),
         };
+        let hosts: Vec<String> = to.hosts.iter().map(ToString::to_string).collect();
         let config = LinkConfig {
             hosts: to.hosts,
             session_timeout: self.session_timeout,
@@ -528,7 +529,7 @@ impl ClientBuilder {
         let waiter = Waiter::new(&session, &bound);
         waiter.contact(0).map_err(|error| {
             if error.is_timeout() || error.is_connection_loss() {
-                let (within, why) = (self.connect_timeout, session.dial_failures());
+                let (within, why) = (self.connect_timeout, session.trouble_with_each(&hosts));
                 Error::connect_failed(format!("{} within {within:?}: {why}", self.servers))
             } else {
                 error

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use super::place::Won;
 use super::queue::Attempt;
 use crate::session::backend::WatchKind;
-use crate::session::{Contact, Step, Wake, Watch, found};
+use crate::session::{CallError, Contact, Step, Wake, Watch, found};
 use crate::tenure::{NewTenure, Tenure};
+use crate::znode::identity::Identity;
 
 impl Attempt<'_> {
     /// Waits for a change of the node just ahead.
@@ -21,20 +22,34 @@ impl Attempt<'_> {
         let wake = Wake::Signal(Arc::clone(contact.signal()));
         let ahead = Watch::new(contact, &path, WatchKind::Data, Some(wake));
         let ahead = self.node_watch.insert(ahead);
-        if found(contact.watch_data(ahead))?.is_none() {
+        let Some((data, _)) = found(contact.watch_data(ahead))? else {
             // It went since the list.
             return Ok(None);
-        }
+        };
         (self.claim.behind)();
         // A waiter that may take over sends nothing before it holds. Those further back, and those
         // who list again first, make one write if they must when it is their turn: thousands who
         // wait are not to write all the time.
         let _seeking = is_only_one.then(|| contact.seek_proof(&self.place.nodes()[0].path));
-        contact.sleep_until_any(&[ahead])?;
+        let slept = contact.sleep_until_any(&[ahead]);
+        slept.map_err(|error| self.naming(error, on, &data))?;
         if is_only_one {
             Ok(self.take_over(contact))
         } else {
             Ok(None)
+        }
+    }
+
+    /// A wait for the node `on` that has lasted too long: its error says who has made that node.
+    fn naming(&self, error: CallError, on: &str, data: &[u8]) -> CallError {
+        match error {
+            CallError::Left(error) if error.is_timeout() => {
+                // Data of any other kind is its owner's affair.
+                let who = Identity::parse(data).map_or_else(|| on.to_owned(), |who| who.in_words());
+                let path = self.queue.folder.path();
+                CallError::Left(error.context(format!("{path}, behind {who}")))
+            }
+            other => other,
         }
     }
 

@@ -70,6 +70,25 @@ impl<'a> Dialled<'a> {
         })
     }
 
+    /// Whether the server answers the beginning of a handshake of TLS as one that speaks it.
+    pub(super) fn speaks_tls(wire: &'a Wire, target: &Target, limit: Duration) -> io::Result<bool> {
+        let mut server = Self::reach(wire, target, limit)?;
+        server.send(&tls_hello())?;
+        let mut answer = [0; 2];
+        let mut came = 0;
+        while came < answer.len() {
+            server.socket.set_read_timeout(Some(server.time_slice()?))?;
+            match server.socket.read(&mut answer[came..]) {
+                Ok(0) => return Ok(false),
+                Ok(read) => came += read,
+                Err(error) if is_passing(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // An alert or a hello of its own, in any version from SSL 3 on.
+        Ok(matches!(answer, [21 | 22, 3]))
+    }
+
     /// Shakes hands by TLS, if that was asked for.
     fn secured(mut self, target: &Target) -> io::Result<Self> {
         let Some(tls) = &self.wire.config.tls else {
@@ -247,6 +266,23 @@ impl Read for Dialled<'_> {
             Some(channel) => channel.read(&self.socket, bytes),
         }
     }
+}
+
+/// The first message of TLS 1.2, without extensions: enough for an answer, if only an alert.
+fn tls_hello() -> Vec<u8> {
+    const RANDOM_BYTES: usize = 32;
+    let ciphers = [0, 4, 0xc0, 0x2b, 0xc0, 0x2f];
+    let mut hello = vec![3, 3];
+    hello.extend([0; RANDOM_BYTES]);
+    // No session to resume.
+    hello.push(0);
+    hello.extend(ciphers);
+    // No compression.
+    hello.extend([1, 0]);
+    let len = u8::try_from(hello.len()).expect("some forty bytes");
+    let mut record = vec![22, 3, 1, 0, len + 4, 1, 0, 0, len];
+    record.extend(hello);
+    record
 }
 
 fn closed(why: &str) -> io::Error {

@@ -1,6 +1,7 @@
 //! `zklock-down`: keeps a connection to the ensemble, and a session on it.
 
 use super::wire::say;
+use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -84,6 +85,8 @@ struct Down<'a> {
     failed_rounds: u32,
     /// Connections in a row that did not live long.
     broke_early: u32,
+    /// Whether the server at an address that hung up on us speaks TLS.
+    tls_ports: HashMap<SocketAddr, bool>,
     /// The session timeout that was warned of last.
     doubted: Option<Duration>,
 }
@@ -98,6 +101,7 @@ pub(super) fn run(wire: &Arc<Wire>) {
         targets: Targets::new(&wire.config.hosts),
         failed_rounds: 0,
         broke_early: 0,
+        tls_ports: HashMap::new(),
         doubted: None,
     };
     while !wire.is_closing() {
@@ -144,6 +148,7 @@ impl Down<'_> {
             if wire.is_closing() {
                 return None;
             }
+            self.wire.tell(LinkEvent::Dialling(target.to_string()));
             say!(self.wire, Debug, "dialling {target}, for at most {limit:?}");
             match self.attempt(&target, limit) {
                 Ok(server) => return Some((target, server)),
@@ -306,7 +311,9 @@ impl Down<'_> {
             session_id: 0,
             password: vec![0; 16],
         };
-        let (response, sent_at) = server.shake_hands(&request)?;
+        let greeted = server.shake_hands(&request);
+        let (response, sent_at) =
+            greeted.map_err(|error| self.unless_it_speaks_tls(target, limit, error))?;
         if response.timeout_ms <= 0 {
             return Err(io::Error::other("it refused a new session").into());
         }
@@ -319,6 +326,37 @@ impl Down<'_> {
         let ticket = Ticket::new(self.wire, self.epochs, response, sent_at);
         self.past = Past::Session(ticket);
         self.establish(target, server, Opening::Created, sent_at)
+    }
+
+    /// Why a server has not taken our handshake: `error`, or that it speaks TLS, if this client does
+    /// not. A server hangs up on it there as one does that has no quorum. Asked once for each
+    /// address, and only as long as nothing has worked.
+    fn unless_it_speaks_tls(
+        &mut self,
+        target: &Target,
+        limit: Duration,
+        error: io::Error,
+    ) -> io::Error {
+        let is_odd = matches!(
+            error.kind(),
+            io::ErrorKind::UnexpectedEof
+                | io::ErrorKind::ConnectionReset
+                | io::ErrorKind::BrokenPipe
+                | io::ErrorKind::InvalidData
+        );
+        if self.connections > 0 || self.wire.config.tls.is_some() || !is_odd {
+            return error;
+        }
+        let wire = self.wire;
+        let known = self.tls_ports.entry(target.address);
+        if !*known.or_insert_with(|| Dialled::speaks_tls(wire, target, limit).unwrap_or(false)) {
+            return error;
+        }
+        io::Error::new(
+            io::ErrorKind::InvalidData,
+            "it speaks TLS on this port, and this client was not told to: set up TLS, or give the \
+             server's plain clientPort",
+        )
     }
 
     /// Presents the credentials, before anything else can be sent, and announces the connection.

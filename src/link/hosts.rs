@@ -40,6 +40,11 @@ impl FromStr for ConnectString {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
+        if let Some((scheme, rest)) = text.split_once("://") {
+            return Err(format!(
+                "connect string {text:?}: it is no URL; leave out \"{scheme}://\", as in {rest:?}"
+            ));
+        }
         let (servers, chroot) = match text.find('/') {
             Some(at) => text.split_at(at),
             None => (text, ""),
@@ -65,6 +70,13 @@ impl FromStr for HostPort {
     type Err = String;
 
     fn from_str(entry: &str) -> Result<Self, String> {
+        let servers: Vec<_> = entry.split_whitespace().collect();
+        if servers.len() > 1 {
+            let listed = servers.join(",");
+            return Err(format!(
+                "a space in {entry:?}; servers are separated by commas: {listed:?}"
+            ));
+        }
         let (host, port) = if let Some(rest) = entry.strip_prefix('[') {
             let (host, rest) = rest
                 .split_once(']')
@@ -203,7 +215,12 @@ mod tests {
             ("a,", "host is missing"),
             (":2181", "host is missing"),
             ("/a", "host is missing"),
-            ("a b", "' '"),
+            ("a b", "a,b"),
+            ("a:1 b:2 c:3", "commas"),
+            ("a:1, b:2 c:3/x", "b:2,c:3"),
+            ("a\u{a0}b", "a,b"),
+            ("http://a:2181", "leave out \"http://\", as in \"a:2181\""),
+            ("zk://a:2181,b/x", "no URL"),
             ("user@a", "'@'"),
             ("[a]:1", "no IPv6 address"),
             ("[127.0.0.1]", "no IPv6 address"),

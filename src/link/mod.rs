@@ -195,6 +195,8 @@ pub(crate) enum LinkEvent {
     Expired { epoch: Arc<Epoch> },
     /// A probe found a node of ours, at this path without the chroot, gone.
     NodeGone { epoch: Arc<Epoch>, path: String },
+    /// An attempt at this server begins: at this host, and this address if that is not the same.
+    Dialling(String),
     /// One attempt at one server failed.
     DialFailed(DialFailure),
     /// A server refused the credentials; no other attempt is made.

@@ -87,7 +87,7 @@ impl ParkedThread {
             let over = if wakes.has(Wakes::CANCEL) {
                 Error::cancelled()
             } else if wakes.is_empty() {
-                Error::timeout()
+                self.bound.over()
             } else {
                 continue;
             };

@@ -43,13 +43,12 @@ macro_rules! holding_methods {
             self.state() == $crate::LockState::Held
         }
 
-        /// For how long from now no loss of the session can let anybody else in, as far as this
-        /// process knows; zero once the lock is lost. It grows again with every proof that the
-        /// session is alive. Sends nothing.
+        /// How long the lock is certainly ours, counted from now; zero once it is lost. It grows
+        /// again with every proof that the session is alive. Sends nothing.
         ///
         /// Let T be the smallest session timeout that was granted. Right after the client has
-        /// connected it is almost T; in quiet use it is 5 to 6 elevenths of T, less a 32nd of T.
-        /// It says nothing of somebody who removes our node by hand.
+        /// connected it is almost T; in quiet use it is 42 to 51 % of T. It
+        /// does not cover somebody who removes our node by hand.
         ///
         /// ```no_run
         /// # fn main() -> zklock::Result<()> {
@@ -73,8 +72,8 @@ macro_rules! holding_methods {
             self.tenure().remaining()
         }
 
-        /// Checks whether a step that takes at most `needed` may begin: `Ok` means that no loss of
-        /// the session can let anybody else in before the step ends. Sends nothing.
+        /// Checks whether a step that takes at most `needed` may begin: `Ok` means that the lock
+        /// is certainly ours until the step ends. Sends nothing.
         ///
         /// Make the session timeout at least three times the longest such step; see
         /// [`remaining`](Self::remaining) for why.

@@ -164,6 +164,11 @@ turns! {
     SharedQueue, false;
 }
 
+/// Nothing: its name is for the compiler's error when a guard is to be moved to another thread. Who
+/// holds is a thread, as re-entry goes by thread; a [`HoldView`](crate::HoldView) may be moved.
+#[derive(Debug)]
+pub(crate) struct GuardStaysOnItsThread;
+
 /// One hold of the calling thread, given back when this is dropped. It keeps alive what it stands
 /// on until it is gone itself: the last handle of a client ends the session, and what was given
 /// back just before is not confirmed then.
@@ -174,7 +179,7 @@ pub(crate) struct Hold<Q: Turns> {
     tenure: OnceCell<Arc<Tenure>>,
     own: OnceCell<Arc<OwnHold>>,
     /// Not `Send`.
-    _of_this_thread: PhantomData<*const ()>,
+    _of_this_thread: PhantomData<*const GuardStaysOnItsThread>,
 }
 
 impl<Q: Turns> Hold<Q> {

@@ -38,6 +38,7 @@ mod phase;
 pub(crate) mod retry;
 mod together;
 mod transitions;
+mod trouble;
 mod waiter;
 mod watches;
 #[cfg(not(shuttle))]
@@ -66,6 +67,7 @@ pub(crate) use self::phase::NoContact;
 use self::phase::{Connection, SessionPhase};
 use self::retry::RetryPolicy;
 pub(crate) use self::together::{ChangedAndListed, Listing};
+use self::trouble::Trouble;
 pub(crate) use self::waiter::Waiter;
 use self::watches::Watches;
 pub(crate) use self::watches::{OnWatchEvent, Wake, Watch};
@@ -126,15 +128,6 @@ struct State {
     locks: BTreeMap<u64, Weak<dyn LocalLock>>,
     subscribers: Vec<Sender<ConnectionEvent>>,
     trouble: Trouble,
-}
-
-/// Why there is no connection, as far as it is known.
-#[derive(Default)]
-struct Trouble {
-    /// The last failure at each server.
-    dials: BTreeMap<String, String>,
-    /// The scheme that a server refused. Nothing goes on after that.
-    refused_auth: Option<String>,
 }
 
 impl Session {
@@ -269,14 +262,9 @@ impl Session {
         receiver
     }
 
-    /// Each server that was tried, and why it failed.
-    pub(crate) fn dial_failures(&self) -> String {
-        let state = self.state.lock();
-        let dials = state.trouble.dials.iter();
-        dials
-            .map(|(server, why)| format!("{server}: {why}"))
-            .collect::<Vec<_>>()
-            .join("; ")
+    /// Why there is no connection to any of these hosts.
+    pub(crate) fn trouble_with_each(&self, hosts: &[String]) -> String {
+        self.state.lock().trouble.of_each(hosts)
     }
 
     /// When a caller without contact, whose call began then, stops waiting for it; an error if there
@@ -297,8 +285,10 @@ impl Session {
 
     fn gave_up(&self) -> Error {
         let (target, limit) = (&self.target, self.retry.give_up_after.unwrap_or_default());
+        let why = self.state.lock().trouble.known();
+        let why = why.map_or(String::new(), |why| format!(": {why}"));
         Error::connection_loss(format!(
-            "{target}, while this call waited {limit:?} for one"
+            "{target}, while this call waited {limit:?} for one{why}"
         ))
     }
 

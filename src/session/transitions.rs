@@ -27,6 +27,7 @@ impl Session {
             self.lost(number, LossReason::Session);
             state = self.state.lock();
         }
+        state.trouble.connected();
         let opened = state.phase.connected(connection, resumed);
         self.follow(state, opened);
     }
@@ -78,9 +79,14 @@ impl Session {
         self.watches.fire(path, event, number);
     }
 
+    /// A server of the list is being dialled.
+    pub(crate) fn dialling(&self, server: String) {
+        self.state.lock().trouble.dialling(server);
+    }
+
     /// A server of the list could not be reached.
     pub(crate) fn dial_failed(&self, server: String, why: String) {
-        self.state.lock().trouble.dials.insert(server, why);
+        self.state.lock().trouble.failed(server, why);
     }
 
     /// The credentials were refused; no further attempt is made.

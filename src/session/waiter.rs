@@ -95,7 +95,7 @@ impl<'a> Waiter<'a> {
         // Not by the clock: a wake-up at the deadline itself still counts, and a model has no
         // clock.
         if wakes.is_empty() && deadline == self.bound.deadline {
-            return Err(Error::timeout());
+            return Err(self.bound.over());
         }
         Ok(wakes)
     }

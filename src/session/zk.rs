@@ -280,6 +280,7 @@ impl LinkObserver for ToSession {
             LinkEvent::Suspended { connection, .. } => session.suspended(connection),
             LinkEvent::Expired { epoch, .. } => session.lost(epoch.number(), LossReason::Session),
             LinkEvent::NodeGone { epoch, path } => session.node_gone(epoch.number(), path),
+            LinkEvent::Dialling(server) => session.dialling(server),
             LinkEvent::DialFailed(failure) => {
                 session.dial_failed(failure.to_string(), failure.why);
             }

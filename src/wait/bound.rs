@@ -229,6 +229,8 @@ pub(crate) fn deadline_after(timeout: Duration) -> Option<Instant> {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Bound {
     pub(crate) deadline: Option<Instant>,
+    /// When the call began that has the deadline.
+    pub(crate) began: Option<Instant>,
     pub(crate) cancel: Option<CancelToken>,
     /// Reports how many are ahead, if the caller asked for that.
     pub(crate) reporter: Option<Arc<Reporter>>,
@@ -242,7 +244,16 @@ impl Bound {
     pub(crate) fn until(deadline: Option<Instant>) -> Self {
         Self {
             deadline,
+            began: deadline.map(|_| sync::now()),
             ..Self::default()
+        }
+    }
+
+    /// The deadline has passed.
+    pub(crate) fn over(&self) -> Error {
+        match self.began {
+            Some(began) => Error::timeout_after(sync::now().saturating_duration_since(began)),
+            None => Error::timeout(),
         }
     }
 
@@ -270,7 +281,7 @@ impl Bound {
             .deadline
             .is_some_and(|deadline| deadline <= sync::now())
         {
-            return Err(Error::timeout());
+            return Err(self.over());
         }
         Ok(())
     }

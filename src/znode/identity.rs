@@ -86,6 +86,12 @@ impl Identity {
         &self.thread
     }
 
+    /// For a message. Whatever its names are made of, it is one line.
+    pub(crate) fn in_words(&self) -> String {
+        let (host, thread) = (self.host.escape_debug(), self.thread.escape_debug());
+        format!("process {} on {host} (thread {thread})", self.process_id)
+    }
+
     /// When it queued, by its own machine's clock, in whole milliseconds.
     #[must_use]
     pub fn since(&self) -> SystemTime {

@@ -75,6 +75,41 @@ fn failure_names_every_host_and_its_reason() {
     }
 }
 
+/// Also if the time was too short for some, or for all.
+#[test]
+fn every_server_has_a_reason_however_short_the_time() {
+    let ((_one, one), (_other, other)) = (silent(), silent());
+    for limit in [0, 1, 100, 2_000].map(Duration::from_millis) {
+        let error = Client::builder(&format!("{one},{other}"))
+            .connect_timeout(limit)
+            .connect()
+            .expect_err("nobody answers");
+        assert!(error.is_connection_loss(), "{error}");
+        let text = error.to_string();
+        for server in [&one, &other] {
+            let reasons = ["not tried in that time", "no answer"];
+            let given = reasons.map(|why| text.contains(&format!("{server}: {why}")));
+            assert!(given.contains(&true), "nothing of {server}: {text}");
+        }
+    }
+}
+
+/// A call that has waited for a connection in vain says what is wrong with the servers, too.
+#[test]
+fn a_call_without_contact_says_what_is_wrong_with_each_server() {
+    let server = crate::support::Server::start();
+    let client = Client::builder(&server.connect_string())
+        .retry(zklock::RetryPolicy::new().give_up_after(Some(Duration::from_secs(2))))
+        .connect()
+        .expect("a server that works");
+    let lock = mutex(&client, "/connecting/gone");
+    server.kill();
+    let error = lock.lock().expect_err("nobody is there");
+    assert!(error.is_connection_loss(), "{error}");
+    let wanted = format!("{}: Connection refused", server.connect_string());
+    assert!(error.to_string().contains(&wanted), "{error}");
+}
+
 #[test]
 fn impossible_connect_strings_are_refused_at_once() {
     for servers in ["", "a:b", "a,,b", "::1:2181", "host/chroot/", "host/../x"] {

@@ -441,3 +441,35 @@ fn many_timed_tries_at_once_take_the_time_of_one() {
     });
     assert_eq!(got, TRIES);
 }
+
+/// With options a deadline is an error, which says what a person would ask next.
+#[test]
+fn a_deadline_says_after_how_long_and_behind_whom() {
+    let path = "/mutex/behind";
+    let holder = client();
+    let guard = mutex(&holder, path).lock().expect("free");
+    let lock = mutex(&client(), path);
+    let options = AcquireOptions::new().timeout(Duration::from_millis(500));
+    let error = lock.lock_with(options.clone()).expect_err("taken");
+    assert!(error.is_timeout(), "{error}");
+    let text = error.to_string();
+    let pid = std::process::id();
+    let thread = thread::current();
+    let thread = thread.name().expect("a test has one");
+    for part in [
+        "the deadline passed after ",
+        "s: /mutex/behind, behind ",
+        &format!("process {pid} on "),
+        &format!("(thread {thread})"),
+    ] {
+        assert!(text.contains(part), "{part:?} is missing in: {text}");
+    }
+    drop(guard);
+    // Of somebody with data of its own, no more than the node's name.
+    let secret = Mutex::builder(&holder, path).data("a secret").build();
+    let guard = secret.expect("good").lock().expect("free");
+    let error = lock.lock_with(options).expect_err("taken");
+    let (_, name) = guard.path().rsplit_once('/').expect("a path");
+    assert!(error.to_string().contains(name), "{error}");
+    assert!(!error.to_string().contains("secret"), "{error}");
+}

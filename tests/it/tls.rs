@@ -217,14 +217,18 @@ fn the_wrong_port_is_told_and_the_next_host_is_tried() {
         .connect_timeout(Duration::from_secs(1))
         .connect();
     let text = failed.expect_err("no TLS there").to_string();
-    assert_says(&text, &[&plain, "secureClientPort"]);
+    assert_says(
+        &text,
+        &[&format!("{plain}: it"), "without TLS", "secureClientPort"],
+    );
 
     let secure = ground.server.secure_connect_string();
     let failed = Client::builder(&secure)
         .connect_timeout(Duration::from_secs(1))
         .connect();
     let text = failed.expect_err("TLS only").to_string();
-    assert_says(&text, &[&secure]);
+    assert_says(&text, &[&format!("{secure}: it speaks TLS"), "clientPort"]);
+    assert!(!text.contains("quorum"), "{text}");
 
     for _ in 0..4 {
         let both = Client::builder(&format!("{plain},{secure}")).tls(ground.anonymous());

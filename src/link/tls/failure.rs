@@ -26,7 +26,8 @@ impl Blame {
     pub(super) fn hung_up(&self, shaking_hands: bool) -> &'static str {
         match (shaking_hands, &self.certificate) {
             (true, _) => {
-                "it closed the connection in the TLS handshake; is this its secureClientPort?"
+                "it closed the connection in the TLS handshake, as a port without TLS does: give its \
+                 secureClientPort, or connect without TLS"
             }
             (false, None) => "it closed the connection; does it want a client certificate?",
             (false, Some(_)) => {
@@ -45,7 +46,8 @@ impl Blame {
                 | InvalidMessage::UnknownProtocolVersion
                 | InvalidMessage::MessageTooLarge,
             ) if shaking_hands => {
-                "it does not speak TLS on this port; is this its secureClientPort?".to_owned()
+                "it does not speak TLS on this port: give its secureClientPort, or connect without TLS"
+                    .to_owned()
             }
             Error::PeerIncompatible(why) => {
                 format!("no version or cipher of TLS in common with it ({why:?})")
