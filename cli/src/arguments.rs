@@ -136,7 +136,7 @@ pub(crate) struct Run {
     /// Share the lock with others who run with --shared; see --write.
     #[arg(long, group = "kind")]
     pub(crate) shared: bool,
-    /// Exclude those who run with --shared. (Without either, a lock knows nothing of sharers.)
+    /// Exclude those who run with --shared. (Without either, the command does not exclude those with --shared.)
     #[arg(long, group = "kind")]
     pub(crate) write: bool,
     /// Run together with at most N - 1 others who run with --semaphore N.

@@ -275,10 +275,10 @@ impl MultiLockBuilder {
     }
 
     /// What an [`Observer`](crate::Observer) is told that the whole is called. Defaults to nothing:
-    /// then only its parts are told of.
+    /// then only its parts are reported.
     ///
-    /// With it, each call that acquires the whole or does not, and each release, is told of beside
-    /// what is told of the parts: how long it took for all of them together. It is the observers of
+    /// With it, each attempt to acquire the whole, and each release, is reported beside
+    /// the reports of the parts: how long it took for all of them together. It is the observers of
     /// the client of the first of [`paths`](MultiLock::paths) that hear it.
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.label = Some(label.into());
@@ -392,7 +392,7 @@ impl MultiLockGuard {
         self.state() == LockState::Held
     }
 
-    /// For how long from now no loss of a session can let anybody else into any of the locks; see
+    /// How long all of the locks are certainly ours, counted from now; see
     /// [`MutexGuard::remaining`](crate::MutexGuard::remaining).
     #[must_use]
     pub fn remaining(&self) -> Duration {
@@ -405,8 +405,8 @@ impl MultiLockGuard {
         each.min().unwrap_or_default()
     }
 
-    /// Checks whether a step that takes at most `needed` may begin: `Ok` means that no loss of a
-    /// session can let anybody else into any of the locks before it ends. See
+    /// Checks whether a step that takes at most `needed` may begin: `Ok` means that all of
+    /// the locks are certainly ours until it ends. See
     /// [`MutexGuard::ensure_for`](crate::MutexGuard::ensure_for).
     ///
     /// # Errors

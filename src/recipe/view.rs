@@ -67,8 +67,7 @@ impl HoldView {
         self.state() == LockState::Held
     }
 
-    /// For how long from now no loss of the session can let anybody else in, as far as this process
-    /// knows; zero once the lock is lost or given back. See
+    /// How long the lock is certainly held, counted from now; zero once it is lost or given back. See
     /// [`MutexGuard::remaining`](crate::MutexGuard::remaining).
     #[must_use]
     pub fn remaining(&self) -> Duration {

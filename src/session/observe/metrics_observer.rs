@@ -40,7 +40,7 @@ const REMAINING: &str = "zklock_remaining_lease_seconds";
 /// | `zklock_wait_seconds` | histogram | `lock`, `outcome` | from the call to the hold, or to its end without one |
 /// | `zklock_hold_seconds` | histogram | `lock` | from the acquire to the release, by a thread |
 /// | `zklock_tenure_seconds` | histogram | `lock` | for how long this process had a lock, over all threads that took turns |
-/// | `zklock_acquires_total` | counter | `lock`, `outcome` | calls that were to acquire |
+/// | `zklock_acquires_total` | counter | `lock`, `outcome` | attempts to acquire |
 /// | `zklock_unconfirmed_releases_total` | counter | `lock` | releases of what was lost, or that go on in the background |
 /// | `zklock_losses_total` | counter | `lock`, `reason` | locks that were lost while held or kept |
 /// | `zklock_sessions_total` | counter | | sessions that were begun |
@@ -215,7 +215,7 @@ fn describe() {
         Unit::Seconds,
         "How long the process had the lock at a time."
     );
-    describe_counter!(ACQUIRES, "Calls that were to acquire.");
+    describe_counter!(ACQUIRES, "Attempts to acquire.");
     describe_counter!(UNCONFIRMED, "Releases that ZooKeeper has not confirmed.");
     describe_counter!(LOSSES, "Locks that were lost while held or kept.");
     describe_counter!(SESSIONS, "Sessions that were begun.");

@@ -17,19 +17,19 @@ use crate::error::Error;
 /// [`Stats::left_out`](crate::Stats::left_out)). A method may call the library. One that panics is
 /// called again with the next event.
 ///
-/// # What is told of what
-/// | | told as |
+/// # What is reported
+/// | | reported as |
 /// |---|---|
 /// | [`Mutex`](crate::Mutex), [`SimpleMutex`](crate::SimpleMutex), a side of a [`RwLock`](crate::RwLock), a lock of a [`LockRegistry`](crate::LockRegistry) | a lock |
-/// | permits of a [`Semaphore`](crate::Semaphore) that are acquired together, a [`SemaphoreMutex`](crate::SemaphoreMutex) | a lock; the lock in front of them is not told of apart from them |
+/// | permits of a [`Semaphore`](crate::Semaphore) that are acquired together, a [`SemaphoreMutex`](crate::SemaphoreMutex) | a lock; the lock in front of them is not reported separately |
 /// | [`MultiLock`](crate::MultiLock) | its parts, each as the lock that it is. With a [label](crate::MultiLockBuilder::label), the whole as well: each call that acquires it or does not, and each release; [`Way::Parts`] |
 ///
-/// Not told of are
-/// - **re-entries**, neither when they are entered nor when they are left: they cost less than
-///   telling would, and nobody waits;
-/// - **[`Barrier`](crate::Barrier) and [`DoubleBarrier`](crate::DoubleBarrier)**: who waits there
-///   waits for the others to come, and their times would say nothing beside those of locks. What
-///   happens to their connection and their nodes is told of;
+/// Not reported are
+/// - **re-entries**, neither entering nor leaving: a report would cost more than the re-entry, and
+///   nobody waits;
+/// - **[`Barrier`](crate::Barrier) and [`DoubleBarrier`](crate::DoubleBarrier)**: waiting for the
+///   others is their purpose, and would distort the times of locks. What happens to their
+///   connection and their nodes is reported;
 /// - **calls in a forked child**, where nothing of the client runs.
 ///
 /// ```no_run
@@ -111,7 +111,7 @@ pub enum Way {
     /// It was kept for the next thread of this process.
     Lingering,
     /// One after the other, as the parts of a [`MultiLock`](crate::MultiLock) that has a label. Each
-    /// of them is told of, and counted in [`Stats`](crate::Stats), by itself.
+    /// of them is reported, and counted in [`Stats`](crate::Stats), by itself.
     Parts,
 }
 
