@@ -74,6 +74,39 @@ enum Kind {
     Step(FailedStep),
 }
 
+/// What kind of thing went wrong, from [`Error::kind`]: for a `match`. Each has a predicate of
+/// [`Error`] as well, and the text of an error says more than its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// [`Error::is_timeout`].
+    Timeout,
+    /// [`Error::is_cancelled`].
+    Cancelled,
+    /// [`Error::is_closed`].
+    Closed,
+    /// [`Error::is_forked`].
+    Forked,
+    /// [`Error::is_session_lost`], and [`Error::is_lock_lost`].
+    SessionLost,
+    /// Somebody removed our node: [`Error::is_lock_lost`].
+    Removed,
+    /// [`Error::is_lease_short`].
+    LeaseShort,
+    /// [`Error::is_connection_loss`].
+    ConnectionLoss,
+    /// [`Error::is_no_auth`].
+    NoAuth,
+    /// [`Error::is_would_deadlock`].
+    WouldDeadlock,
+    /// [`Error::is_invalid`].
+    Invalid,
+    /// ZooKeeper refused the request; the text and the source say why.
+    Refused,
+    /// [`Error::failed_step`].
+    FailedStep(FailedStep),
+}
+
 /// The step by which a [`Transaction`](crate::Transaction) failed, from [`Error::failed_step`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -82,6 +115,14 @@ pub struct FailedStep {
     pub index: usize,
     /// Why ZooKeeper refused it.
     pub why: StepRefusal,
+}
+
+impl FailedStep {
+    /// The step `index`, counted from 0, failed, and why.
+    #[must_use]
+    pub fn new(index: usize, why: StepRefusal) -> Self {
+        Self { index, why }
+    }
 }
 
 /// Why ZooKeeper refused a step of a [`Transaction`](crate::Transaction).
@@ -126,7 +167,74 @@ fn after(waited: Option<Duration>) -> String {
 }
 
 impl Error {
-    fn new(kind: Kind) -> Self {
+    /// An error of this kind, for programs that put something of their own in the place of a lock,
+    /// as tests do. `context` says what was being done and where, and stands at the end of its text.
+    ///
+    /// ```
+    /// use zklock::{Error, ErrorKind};
+    ///
+    /// let error = Error::new(ErrorKind::ConnectionLoss, "/locks/nightly, in a test");
+    /// assert!(error.is_connection_loss());
+    /// assert_eq!(error.kind(), ErrorKind::ConnectionLoss);
+    /// ```
+    #[must_use]
+    pub fn new(kind: ErrorKind, context: impl Into<String>) -> Self {
+        let kind = match kind {
+            ErrorKind::Timeout => Kind::Timeout(None),
+            ErrorKind::Cancelled => Kind::Cancelled,
+            ErrorKind::Closed => Kind::Closed,
+            ErrorKind::Forked => Kind::Forked,
+            ErrorKind::SessionLost => Kind::SessionLost,
+            ErrorKind::Removed => Kind::Removed,
+            ErrorKind::LeaseShort => Kind::LeaseShort,
+            ErrorKind::ConnectionLoss => Kind::ConnectionLoss,
+            ErrorKind::NoAuth => Kind::NoAuth,
+            ErrorKind::WouldDeadlock => Kind::WouldDeadlock,
+            ErrorKind::Invalid => Kind::Invalid,
+            ErrorKind::Refused => Kind::Refused,
+            ErrorKind::FailedStep(failed) => Kind::Step(failed),
+        };
+        Self::said(kind, context)
+    }
+
+    /// What kind of thing went wrong.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// use zklock::ErrorKind;
+    ///
+    /// if let Err(error) = lock.lock() {
+    ///     match error.kind() {
+    ///         ErrorKind::ConnectionLoss => println!("later: {error}"),
+    ///         ErrorKind::NoAuth | ErrorKind::Invalid => println!("never: {error}"),
+    ///         _ => return Err(error),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        match self.0.kind {
+            Kind::Timeout(_) => ErrorKind::Timeout,
+            Kind::Cancelled => ErrorKind::Cancelled,
+            Kind::Closed => ErrorKind::Closed,
+            Kind::Forked => ErrorKind::Forked,
+            Kind::SessionLost => ErrorKind::SessionLost,
+            Kind::LeaseShort => ErrorKind::LeaseShort,
+            Kind::Removed => ErrorKind::Removed,
+            Kind::ConnectionLoss | Kind::ConnectFailed => ErrorKind::ConnectionLoss,
+            Kind::NoAuth | Kind::AuthFailed | Kind::InvalidAcl => ErrorKind::NoAuth,
+            Kind::WouldDeadlock => ErrorKind::WouldDeadlock,
+            Kind::Invalid => ErrorKind::Invalid,
+            Kind::Refused => ErrorKind::Refused,
+            Kind::Step(failed) => ErrorKind::FailedStep(failed),
+        }
+    }
+
+    fn of(kind: Kind) -> Self {
         Self(Box::new(Inner {
             kind,
             context: None,
@@ -135,7 +243,7 @@ impl Error {
     }
 
     fn said(kind: Kind, context: impl Into<String>) -> Self {
-        Self::new(kind).context(context)
+        Self::of(kind).context(context)
     }
 
     /// Says where it happened. The innermost place is kept.
@@ -153,23 +261,23 @@ impl Error {
     }
 
     pub(crate) fn timeout() -> Self {
-        Self::new(Kind::Timeout(None))
+        Self::of(Kind::Timeout(None))
     }
     /// After a wait of this length.
     pub(crate) fn timeout_after(waited: Duration) -> Self {
-        Self::new(Kind::Timeout(Some(waited)))
+        Self::of(Kind::Timeout(Some(waited)))
     }
     pub(crate) fn cancelled() -> Self {
-        Self::new(Kind::Cancelled)
+        Self::of(Kind::Cancelled)
     }
     pub(crate) fn closed() -> Self {
-        Self::new(Kind::Closed)
+        Self::of(Kind::Closed)
     }
     pub(crate) fn forked() -> Self {
-        Self::new(Kind::Forked)
+        Self::of(Kind::Forked)
     }
     pub(crate) fn session_lost() -> Self {
-        Self::new(Kind::SessionLost)
+        Self::of(Kind::SessionLost)
     }
     pub(crate) fn lease_short(context: impl Into<String>) -> Self {
         Self::said(Kind::LeaseShort, context)
@@ -184,13 +292,13 @@ impl Error {
         Self::said(Kind::ConnectFailed, context)
     }
     pub(crate) fn no_auth() -> Self {
-        Self::new(Kind::NoAuth)
+        Self::of(Kind::NoAuth)
     }
     pub(crate) fn auth_failed(context: impl Into<String>) -> Self {
         Self::said(Kind::AuthFailed, context)
     }
     pub(crate) fn invalid_acl() -> Self {
-        Self::new(Kind::InvalidAcl)
+        Self::of(Kind::InvalidAcl)
     }
     pub(crate) fn would_deadlock(context: impl Into<String>) -> Self {
         Self::said(Kind::WouldDeadlock, context)
@@ -366,6 +474,43 @@ mod tests {
         let error = Error::timeout_after(Duration::from_nanos(1_234_567));
         assert_eq!(error.to_string(), "the deadline passed after 1.234ms");
         assert_eq!(Error::timeout().to_string(), "the deadline passed");
+    }
+
+    #[test]
+    fn is_of_the_kind_that_it_was_made_of() {
+        let failed = FailedStep::new(2, StepRefusal::NodeExists);
+        type IsIt = fn(&Error) -> bool;
+        let kinds: [(ErrorKind, IsIt); 13] = [
+            (ErrorKind::Timeout, Error::is_timeout),
+            (ErrorKind::Cancelled, Error::is_cancelled),
+            (ErrorKind::Closed, Error::is_closed),
+            (ErrorKind::Forked, Error::is_forked),
+            (ErrorKind::SessionLost, Error::is_session_lost),
+            (ErrorKind::Removed, Error::is_lock_lost),
+            (ErrorKind::LeaseShort, Error::is_lease_short),
+            (ErrorKind::ConnectionLoss, Error::is_connection_loss),
+            (ErrorKind::NoAuth, Error::is_no_auth),
+            (ErrorKind::WouldDeadlock, Error::is_would_deadlock),
+            (ErrorKind::Invalid, Error::is_invalid),
+            (ErrorKind::Refused, |error| {
+                error.kind() == ErrorKind::Refused
+            }),
+            (ErrorKind::FailedStep(failed), |error| {
+                error.failed_step().is_some()
+            }),
+        ];
+        for (at, (kind, is_it)) in kinds.iter().enumerate() {
+            let error = Error::new(*kind, "here");
+            assert_eq!(error.kind(), *kind);
+            assert!(error.to_string().ends_with(": here"), "{error}");
+            for (other, (_, is_other)) in kinds.iter().enumerate() {
+                let lost = [*kind, kinds[other].0] == [ErrorKind::SessionLost, ErrorKind::Removed];
+                assert_eq!(is_other(&error), at == other || lost, "{kind:?}");
+            }
+            assert!(is_it(&error));
+        }
+        assert_eq!(Error::connect_failed("").kind(), ErrorKind::ConnectionLoss);
+        assert_eq!(Error::invalid_acl().kind(), ErrorKind::NoAuth);
     }
 
     #[test]

@@ -117,7 +117,7 @@ mod znode;
 
 #[cfg(not(shuttle))]
 pub use client::{AuthConfig, Client, ClientBuilder, ClientConfig, Node, SaslConfig, TlsConfig};
-pub use error::{Error, FailedStep, Result, StepRefusal};
+pub use error::{Error, ErrorKind, FailedStep, Result, StepRefusal};
 pub use global_queue::WaitStrategy;
 #[cfg(feature = "tls")]
 pub use link::Tls;

@@ -335,7 +335,7 @@ impl SharedQueue {
     /// This thread has come into a group of others, by a call that began to wait then.
     fn tell_joined(&self, state: &mut State, me: u64, began: Option<Instant>) {
         let waited = began.map(|began| sync::now().saturating_duration_since(began));
-        self.tell_acquired(state, me, waited.unwrap_or_default(), Way::HandedOver);
+        self.tell_acquired(state, me, waited.unwrap_or_default(), Way::Shared);
     }
 
     /// Tells of a hold that is new: not of a re-entry.

@@ -51,7 +51,7 @@ pub enum ConnectionState {
 /// # Ok(())
 /// # }
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectionEvent {
     /// A new session began.
@@ -68,6 +68,26 @@ pub enum ConnectionEvent {
     Lost,
     /// The client was closed. Nothing comes after this.
     Closed,
+}
+
+/// As the derived one, with the session's number as servers write it.
+impl fmt::Debug for ConnectionEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = match self {
+            Self::Connected { session_id } => {
+                let id = format_args!("0x{session_id:x}");
+                return f
+                    .debug_struct("Connected")
+                    .field("session_id", &id)
+                    .finish();
+            }
+            Self::Suspended => "Suspended",
+            Self::Reconnected => "Reconnected",
+            Self::Lost => "Lost",
+            Self::Closed => "Closed",
+        };
+        f.write_str(name)
+    }
 }
 
 impl fmt::Display for ConnectionEvent {

@@ -66,6 +66,13 @@ impl FencingToken {
     }
 }
 
+/// For a token that came over a wire to the store that compares it, and for tests of such a store.
+impl From<u64> for FencingToken {
+    fn from(token: u64) -> Self {
+        Self(token)
+    }
+}
+
 impl From<FencingToken> for u64 {
     fn from(token: FencingToken) -> Self {
         token.0

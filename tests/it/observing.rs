@@ -345,11 +345,7 @@ fn readers_and_permits_are_told_of_like_locks() {
     // The second reader may find out by a question that nobody waits, which is no node of its own.
     assert_eq!(
         ways,
-        [
-            (true, Way::Asked),
-            (true, Way::HandedOver),
-            (true, Way::Asked)
-        ]
+        [(true, Way::Asked), (true, Way::Shared), (true, Way::Asked)]
     );
     let count = |what: fn(&Event) -> bool| told.iter().filter(|event| what(event)).count();
     let released = |event: &Event| {

@@ -1,5 +1,6 @@
 //! [`Stats`]: what a client has done so far, and the cells in which it is counted.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ use super::observer::Miss;
 /// # fn main() -> zklock::Result<()> {
 /// let client = zklock::Client::connect("localhost:2181")?;
 /// let stats = client.stats();
+/// println!("{stats}");
 /// println!("{} acquires, {:?} each", stats.asked, stats.asked_time / stats.asked.max(1) as u32);
 /// # Ok(())
 /// # }
@@ -36,8 +38,10 @@ pub struct Stats {
     pub asked: u64,
     /// How long those took together, from the call to the hold.
     pub asked_time: Duration,
-    /// Acquires that another thread of this process handed over or shared.
+    /// Acquires that another thread of this process handed over.
     pub handed_over: u64,
+    /// Acquires of readers who joined those of their process, without a node of their own.
+    pub shared: u64,
     /// `try_` calls that found a lock busy.
     pub busy: u64,
     /// Calls whose deadline passed.
@@ -73,6 +77,46 @@ pub struct Stats {
     pub remaining_lease: Option<Duration>,
 }
 
+/// All of it on one line, for a log.
+impl fmt::Display for Stats {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "acquires: {} asked in {:?}, {} handed over, {} shared; not: {} busy, {} timed out, \
+             {} cancelled, {} failed; ",
+            self.asked,
+            self.asked_time,
+            self.handed_over,
+            self.shared,
+            self.busy,
+            self.timed_out,
+            self.cancelled,
+            self.failed,
+        )?;
+        write!(
+            f,
+            "tenures: {} in {:?}, {} unconfirmed, {} lost; sessions: {}, {} lost, {} breaks, \
+             {} reconnects; {} orphans cleaned, {} retries, {} left out; ",
+            self.tenures,
+            self.tenure_time,
+            self.unconfirmed,
+            self.losses,
+            self.sessions,
+            self.sessions_lost,
+            self.breaks,
+            self.reconnects,
+            self.orphans_cleaned,
+            self.retries,
+            self.left_out,
+        )?;
+        write!(f, "now: {} wait, {} held, ", self.waiting, self.held)?;
+        match self.remaining_lease {
+            Some(lease) => write!(f, "sure for {lease:?}"),
+            None => f.write_str("no session"),
+        }
+    }
+}
+
 /// See [`Stats`]. These atomics are not the explorer's of interleavings, because nothing depends on
 /// a count.
 #[derive(Default)]
@@ -84,6 +128,7 @@ pub(crate) struct Counts {
     asked: AtomicU64,
     asked_nanos: AtomicU64,
     handed_over: AtomicU64,
+    shared: AtomicU64,
     busy: AtomicU64,
     timed_out: AtomicU64,
     cancelled: AtomicU64,
@@ -131,6 +176,10 @@ impl Counts {
         count(&self.handed_over);
     }
 
+    pub(super) fn shared(&self) {
+        count(&self.shared);
+    }
+
     pub(super) fn missed(&self, why: Miss) {
         count(match why {
             Miss::Busy => &self.busy,
@@ -172,6 +221,7 @@ impl Counts {
             asked: read(&self.asked),
             asked_time: Duration::from_nanos(read(&self.asked_nanos)),
             handed_over: read(&self.handed_over),
+            shared: read(&self.shared),
             busy: read(&self.busy),
             timed_out: read(&self.timed_out),
             cancelled: read(&self.cancelled),
@@ -194,4 +244,45 @@ fn count(cell: &AtomicU64) {
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stats_are_one_line_with_every_number() {
+        let mut numbers = 11..;
+        let mut next = || numbers.next().expect("without end");
+        let stats = Stats {
+            sessions: next(),
+            sessions_lost: next(),
+            reconnects: next(),
+            breaks: next(),
+            asked: next(),
+            asked_time: Duration::from_secs(next()),
+            handed_over: next(),
+            shared: next(),
+            busy: next(),
+            timed_out: next(),
+            cancelled: next(),
+            failed: next(),
+            tenures: next(),
+            tenure_time: Duration::from_secs(next()),
+            unconfirmed: next(),
+            losses: next(),
+            orphans_cleaned: next(),
+            retries: next(),
+            left_out: next(),
+            waiting: next(),
+            held: next(),
+            remaining_lease: Some(Duration::from_secs(next())),
+        };
+        let line = stats.to_string();
+        assert!(!line.contains('\n'));
+        for number in 11..next() {
+            assert!(line.contains(&number.to_string()), "{number}: {line}");
+        }
+        assert!(Stats::default().to_string().ends_with("no session"));
+    }
 }

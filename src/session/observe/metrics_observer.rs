@@ -57,7 +57,7 @@ const REMAINING: &str = "zklock_remaining_lease_seconds";
 /// - `lock` is what the lock was called by its builder
 ///   ([`MutexBuilder::label`](crate::MutexBuilder::label)); a lock without a label has none. A path
 ///   is never one by itself.
-/// - `outcome` is `asked`, `handed_over`, `lingering` or `parts` (how it was acquired, see
+/// - `outcome` is `asked`, `handed_over`, `shared`, `lingering` or `parts` (how it was acquired, see
 ///   [`Way`](crate::event::Way)), or `busy`, `timed_out`, `cancelled` or `failed` (why not, see
 ///   [`Miss`](crate::event::Miss)).
 /// - `reason` is `session`, `removed` or `closed`, see [`LossReason`].
@@ -160,6 +160,7 @@ impl Observer for MetricsObserver {
         let by = match acquired.by {
             Way::Asked => "asked",
             Way::HandedOver => "handed_over",
+            Way::Shared => "shared",
             Way::Lingering => "lingering",
             Way::Parts => "parts",
         };
@@ -277,11 +278,11 @@ mod tests {
     #[test]
     fn each_way_of_a_call_to_end_is_an_outcome() {
         use Miss::{Busy, Cancelled, Failed, TimedOut};
-        use Way::{Asked, HandedOver, Lingering, Parts};
+        use Way::{Asked, HandedOver, Lingering, Parts, Shared};
         let observer = MetricsObserver::new();
         let waited = Duration::from_millis(500);
         let exported = exported(|| {
-            for by in [Asked, Asked, HandedOver, Lingering, Parts] {
+            for by in [Asked, Asked, HandedOver, Shared, Lingering, Parts] {
                 let label = a();
                 observer.acquired(&Acquired { label, waited, by });
             }
@@ -293,6 +294,7 @@ mod tests {
         let outcomes = [
             ("asked", 2.0),
             ("handed_over", 1.0),
+            ("shared", 1.0),
             ("lingering", 1.0),
             ("parts", 1.0),
             ("busy", 1.0),

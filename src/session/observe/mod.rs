@@ -126,6 +126,7 @@ impl Observation {
         match by {
             Way::Asked => self.counts.asked(waited),
             Way::HandedOver => self.counts.handed_over(),
+            Way::Shared => self.counts.shared(),
             Way::Lingering | Way::Parts => {}
         }
         if self.is_on() {

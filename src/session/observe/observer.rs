@@ -106,8 +106,10 @@ pub struct Acquired {
 pub enum Way {
     /// ZooKeeper was asked.
     Asked,
-    /// Another thread of this process handed it over, or shares it.
+    /// Another thread of this process handed it over.
     HandedOver,
+    /// Other threads of this process read under it, and share their place.
+    Shared,
     /// It was kept for the next thread of this process.
     Lingering,
     /// One after the other, as the parts of a [`MultiLock`](crate::MultiLock) that has a label. Each
