@@ -134,11 +134,44 @@ macro_rules! holding_methods {
         }
 
         /// A view of this hold for other threads. It says [`Lost`](crate::LockState::Lost) once
-        /// this guard has been given back.
+        /// this guard [retires](Self::retire) or is given back.
         #[must_use]
         pub fn view(&self) -> $crate::HoldView {
             use $crate::recipe::hold::Holding;
             $crate::HoldView::of(self.own())
+        }
+
+        /// Stepping down: from now on every [view](Self::view) of this hold says
+        /// [`Lost`](crate::LockState::Lost), with the reason
+        /// [`Released`](crate::LossReason::Released). The lock itself stays ours until this guard is
+        /// dropped.
+        ///
+        /// A drop alone tells the views, too, and then lets the next one in, while workers may be
+        /// in the middle of a step. So let them hear of it first, wait for them, and then give the
+        /// lock back:
+        ///
+        /// ```no_run
+        /// # fn main() -> zklock::Result<()> {
+        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let lock = zklock::Mutex::new(&client, "/locks/feed")?;
+        /// # fn step() {}
+        /// let guard = lock.lock()?;
+        /// let view = guard.view();
+        /// let worker = std::thread::spawn(move || {
+        ///     while view.is_held() {
+        ///         step();
+        ///     }
+        /// });
+        /// // Somebody asks us to step down.
+        /// guard.retire();
+        /// worker.join().expect("no panic"); // its last step is over, and the lock still ours
+        /// guard.unlock()?; // now the next one may begin
+        /// # Ok(())
+        /// # }
+        /// ```
+        pub fn retire(&self) {
+            use $crate::recipe::hold::Holding;
+            self.own().release();
         }
 
         /// The path of our node, without the chroot.

@@ -102,7 +102,8 @@ impl OwnHold {
         })
     }
 
-    /// The guard is about to be given back: before anybody else can hold, its views say so.
+    /// The guard is about to be given back, now or once its caller has waited for those who have
+    /// views: before anybody else can hold, these say so.
     pub(crate) fn release(&self) {
         self.end.tell(LossReason::Released);
     }

@@ -386,6 +386,13 @@ impl MultiLockGuard {
         HoldView::of(&self.own)
     }
 
+    /// Stepping down: from now on every view of this hold says [`Lost`](LockState::Lost), and the
+    /// locks stay ours until this guard is dropped; see
+    /// [`MutexGuard::retire`](crate::MutexGuard::retire).
+    pub fn retire(&self) {
+        self.own.release();
+    }
+
     /// Whether [`state`](Self::state) is [`LockState::Held`].
     #[must_use]
     pub fn is_held(&self) -> bool {

@@ -612,7 +612,7 @@ impl MutexBuilder<'_> {
 ///     }
 ///
 ///     fn step_down(&mut self) {
-///         self.guard = None; // gives the lock back
+///         self.guard = None; // gives the lock back; `retire` first if other threads have views
 ///     }
 /// }
 /// ```

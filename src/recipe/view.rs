@@ -16,9 +16,11 @@ use crate::znode::fencing::FencingToken;
 /// thread holds for them.
 ///
 /// A guard's `view()` makes it; the guard's thread goes on owning the lock. A view can be cloned
-/// and sent; it cannot release or write. It belongs to this one hold: once the guard has been given
-/// back, the view is [`Lost`](LockState::Lost) with the reason [`Released`](LossReason::Released),
-/// even when another thread of the process holds the lock by then.
+/// and sent; it cannot release or write. It belongs to this one hold: once the guard
+/// [retires](crate::MutexGuard::retire) or is given back, the view is [`Lost`](LockState::Lost)
+/// with the reason [`Released`](LossReason::Released), even when another thread of the process holds
+/// the lock by then. That a view says so does not wait for anybody who looks at it: to give a lock
+/// back only when the workers have heard, retire the guard and join them first.
 ///
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {

@@ -151,6 +151,49 @@ fn the_pool_works_on_each_item_and_never_by_more_than_the_maximum() {
     assert_eq!(done, (1..=12).collect::<Vec<_>>());
 }
 
+/// A leader that only dropped its guard let the next one in while its worker was in the middle of a
+/// step: a view says so at once, but who looks at it between steps hears of it later.
+#[test]
+fn a_leader_that_steps_down_has_ended_its_work() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let journal = folder.path().join("journal");
+    let leaders: Vec<_> = (0..2)
+        .map(|_| {
+            let arguments = ["--lock", "/examples/leader", "--terms", "4"];
+            let mut leader = program("leader", &arguments);
+            // Longer than a term: each leader steps down in the middle of a step.
+            leader.args(["--term-ms", "60", "--step-ms", "150", "--journal"]);
+            leader.arg(&journal).stdout(Stdio::null());
+            leader.spawn().expect("built with the tests")
+        })
+        .collect();
+    for leader in leaders {
+        assert_eq!(Ends(leader).status(), Some(0));
+    }
+    let journal = std::fs::read_to_string(&journal).expect("written");
+    let lines: Vec<_> = journal.lines().collect();
+    let mut leaders = std::collections::BTreeSet::new();
+    for step in lines.chunks(2) {
+        let begun = step[0].strip_suffix(" begins");
+        let ended = step.get(1).and_then(|line| line.strip_suffix(" ends"));
+        assert!(begun.is_some() && begun == ended, "two work: {journal}");
+        leaders.extend(begun);
+    }
+    assert!(lines.len() >= 16, "a step in each term: {journal}");
+    assert_eq!(leaders.len(), 2, "both have led: {journal}");
+}
+
+/// What the page shows of the leader is what the test above runs.
+#[test]
+fn the_leader_on_the_page_is_the_one_in_the_examples() {
+    let page = include_str!("../../docs/coming-from.md");
+    let program = include_str!("../../examples/leader.rs");
+    let (_, shared) = program
+        .split_once("as well.\n\n")
+        .expect("the line that says so");
+    assert!(page.contains(shared));
+}
+
 /// A process that does not outlive its test.
 struct Ends(Child);
 

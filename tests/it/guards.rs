@@ -1,6 +1,7 @@
 //! What all guards share: they own what they stand on, speak each for itself, and show others how
 //! they stand.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use zklock::{
@@ -233,4 +234,47 @@ fn the_last_handle_of_a_client_is_given_back_without_a_loss() {
     for folder in ["mutex", "rw", "pool/leases"] {
         wait_for_children(server(), &format!("{path}/{folder}"), 0);
     }
+}
+
+/// A retired guard's views are Lost and it holds all the same, until it is given back.
+#[test]
+fn a_retired_guard_holds_until_its_workers_have_heard() {
+    let client = client();
+    let path = "/guards/retired";
+    let lock = mutex(&client, path);
+    let other = mutex(&crate::fixtures::client(), path);
+    let guard = lock.lock().expect("free");
+    let (view, told) = (guard.view(), guard.view());
+    let working = AtomicBool::new(true);
+    std::thread::scope(|scope| {
+        let next = scope.spawn(|| {
+            let _guard = other.lock().expect("its turn");
+            assert!(!working.load(Ordering::SeqCst), "two work");
+        });
+        wait_for_children(server(), path, 2);
+        let worker = scope.spawn(|| {
+            assert_eq!(told.lost().recv(), Ok(LossReason::Released));
+            assert!(!view.is_held() && view.remaining().is_zero());
+            working.store(false, Ordering::SeqCst);
+        });
+        guard.retire();
+        guard.retire();
+        worker.join().expect("no panic");
+        assert!(guard.is_held() && guard.lost().is_empty());
+        assert!(!guard.view().is_held(), "a later view, too");
+        guard.unlock().expect("ours until now");
+        next.join().expect("no panic");
+    });
+
+    let permits = Semaphore::new(&client, "/guards/retired-permits", 1).expect("a good path");
+    let permit = permits.acquire().expect("free");
+    let view = permit.view();
+    permit.retire();
+    assert!(!view.is_held() && permit.is_held());
+    drop(permit);
+    let both = MultiLock::builder().with(&lock).with(permits.permits(1));
+    let both = both.build().expect("two parts").lock().expect("free");
+    let view = both.view();
+    both.retire();
+    assert!(!view.is_held() && both.is_held());
 }
