@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 pub(crate) mod curator;
+mod embedded;
 pub(crate) mod ensemble;
 pub(crate) mod four_letter;
 mod guardian;

@@ -1,4 +1,4 @@
-//! One real ZooKeeper server on a free loopback port.
+//! One ZooKeeper server on a free loopback port: Apache's, or the one that runs in this process.
 
 use std::ffi::OsString;
 use std::fmt::{self, Write as _};
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::Access;
 
+use super::embedded::{self, Embedded};
 use super::guardian::Guardian;
 use super::installation::Installation;
 use super::ports::Port;
@@ -27,7 +28,21 @@ const RAM_DISK_ROOM: u64 = 512 * 1024 * 1024;
 /// A running server. Dropping it kills the process and removes its files.
 #[derive(Debug)]
 pub(crate) struct Server {
-    port: Port,
+    addr: SocketAddr,
+    engine: Engine,
+}
+
+#[derive(Debug)]
+enum Engine {
+    Apache(Apache),
+    Embedded(Embedded),
+}
+
+/// A server process and what belongs to it.
+#[derive(Debug)]
+struct Apache {
+    /// Stays claimed while the server is down.
+    _port: Port,
     /// For TLS.
     secure_port: Option<Port>,
     home: PathBuf,
@@ -64,6 +79,7 @@ pub(crate) struct ServerBuilder {
     settings: Vec<(String, String)>,
     properties: Vec<(String, String)>,
     secure: bool,
+    embeddable: bool,
 }
 
 /// A server's number in its ensemble.
@@ -107,13 +123,14 @@ impl Server {
             settings: Vec::new(),
             properties: Vec::new(),
             secure: false,
+            embeddable: true,
         }
     }
 
     /// `127.0.0.1:port` of its `secureClientPort`.
     #[track_caller]
     pub(crate) fn secure_connect_string(&self) -> String {
-        let port = self.secure_port.as_ref();
+        let port = self.apache().secure_port.as_ref();
         port.expect("built with secure()").addr().to_string()
     }
 
@@ -123,11 +140,11 @@ impl Server {
     }
 
     pub(crate) fn port(&self) -> u16 {
-        self.port.number()
+        self.addr.port()
     }
 
     pub(crate) fn addr(&self) -> SocketAddr {
-        self.port.addr()
+        self.addr
     }
 
     /// The server's process id.
@@ -143,28 +160,43 @@ impl Server {
 
     /// Whether the process runs or is frozen.
     pub(crate) fn is_alive(&self) -> bool {
+        if let Engine::Embedded(server) = &self.engine {
+            return server.is_alive();
+        }
         self.guardian().server().is_some_and(process::is_alive)
     }
 
     /// Whether the process runs and is not frozen.
     pub(crate) fn is_awake(&self) -> bool {
+        if let Engine::Embedded(server) = &self.engine {
+            return server.is_awake();
+        }
         let pid = self.guardian().server();
         pid.is_some_and(|pid| process::is_alive(pid) && !process::is_stopped(pid))
     }
 
     /// Kills the server (SIGKILL) and returns when the process is gone.
     pub(crate) fn kill(&self) {
-        self.guardian().kill();
+        match &self.engine {
+            Engine::Embedded(server) => server.kill(),
+            Engine::Apache(_) => self.guardian().kill(),
+        }
     }
 
     /// Freezes the server (SIGSTOP): its connections stay, nothing answers.
     pub(crate) fn stop(&self) {
-        process::stop(self.pid());
+        match &self.engine {
+            Engine::Embedded(server) => server.freeze(),
+            Engine::Apache(_) => process::stop(self.pid()),
+        }
     }
 
     /// Lets a frozen server go on.
     pub(crate) fn cont(&self) {
-        process::cont(self.pid());
+        match &self.engine {
+            Engine::Embedded(server) => server.thaw(),
+            Engine::Apache(_) => process::cont(self.pid()),
+        }
     }
 
     /// Starts the server again, on the same port with the same data, and
@@ -205,12 +237,20 @@ impl Server {
 
     /// What the server has logged so far, all its starts included.
     pub(crate) fn log(&self) -> String {
-        fs::read_to_string(self.home.join("server.log")).unwrap_or_default()
+        match &self.engine {
+            Engine::Embedded(_) => String::new(),
+            Engine::Apache(server) => {
+                fs::read_to_string(server.home.join("server.log")).unwrap_or_default()
+            }
+        }
     }
 
     /// Kills the process, if there is one, and starts another, not waiting
     /// for it to serve.
     pub(crate) fn relaunch(&self) {
+        if let Engine::Embedded(server) = &self.engine {
+            return server.restart().expect("its port is kept for it");
+        }
         let mut guardian = self.guardian();
         guardian.kill();
         guardian.start();
@@ -235,9 +275,12 @@ impl Server {
     }
 
     fn is_the_one(&self, patience: Duration) -> bool {
+        let Engine::Apache(server) = &self.engine else {
+            return true;
+        };
         // `conf` names the data folder, which no other server shares.
         four_letter::ask(self.addr(), "conf", patience)
-            .is_ok_and(|conf| conf.contains(&*self.home.to_string_lossy()))
+            .is_ok_and(|conf| conf.contains(&*server.home.to_string_lossy()))
     }
 
     fn cause_of_death(&self) -> StartFailure {
@@ -257,7 +300,16 @@ impl Server {
 
     fn guardian(&self) -> MutexGuard<'_, Guardian> {
         // A test that failed inside must still be able to end its servers.
-        self.guardian.lock().unwrap_or_else(PoisonError::into_inner)
+        let guardian = &self.apache().guardian;
+        guardian.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    #[track_caller]
+    fn apache(&self) -> &Apache {
+        match &self.engine {
+            Engine::Apache(server) => server,
+            Engine::Embedded(_) => panic!("needs a process: build it with apache()"),
+        }
     }
 }
 
@@ -288,17 +340,24 @@ impl ServerBuilder {
         self
     }
 
+    /// Apache's own, whatever `ZKLOCK_TEST_SERVER` says: for tests that need a process, or one of its
+    /// peculiarities. Settings of its own imply it.
+    pub(crate) fn apache(mut self) -> ServerBuilder {
+        self.embeddable = false;
+        self
+    }
+
     /// Lets Java optimise fully, for benchmarks. By default only its quick
     /// compiler runs, which leaves more of the processor to the tests.
     pub(crate) fn optimised(mut self) -> ServerBuilder {
         self.quick_start = false;
-        self
+        self.apache()
     }
 
     /// Adds a line to `zoo.cfg`.
     pub(crate) fn setting(mut self, key: &str, value: &str) -> ServerBuilder {
         self.settings.push((key.to_owned(), value.to_owned()));
-        self
+        self.apache()
     }
 
     /// Adds a line to `zoo.cfg` unless one of this name has been added.
@@ -313,7 +372,7 @@ impl ServerBuilder {
     /// Adds a Java system property.
     pub(crate) fn property(mut self, key: &str, value: &str) -> ServerBuilder {
         self.properties.push((key.to_owned(), value.to_owned()));
-        self
+        self.apache()
     }
 
     /// Opens a second port, for TLS, with a certificate of `store` and trust in the authority of
@@ -354,6 +413,9 @@ impl ServerBuilder {
     /// # Panics
     /// If no server is installed, or it does not come up within 60 s.
     pub(crate) fn start(self) -> Server {
+        if self.embeddable && embedded::is_wanted() {
+            return self.embed();
+        }
         for _ in 0..PORT_ATTEMPTS {
             let server = self.prepare(Port::claim(), None);
             server.relaunch();
@@ -364,6 +426,19 @@ impl ServerBuilder {
             }
         }
         panic!("each of {PORT_ATTEMPTS} free ports was taken before the server could bind it");
+    }
+
+    fn embed(&self) -> Server {
+        let ms = |ms: u32| Duration::from_millis(u64::from(ms));
+        let embedded = Embedded::start(
+            ms(self.tick_ms),
+            ms(self.min_session_timeout_ms.unwrap_or(2 * self.tick_ms)),
+            ms(self.max_session_timeout_ms.unwrap_or(20 * self.tick_ms)),
+        );
+        Server {
+            addr: embedded.server.address(),
+            engine: Engine::Embedded(embedded),
+        }
     }
 
     /// Lays out a server's files and its guardian, but starts nothing.
@@ -386,10 +461,13 @@ impl ServerBuilder {
         fs::write(home.join("logback.xml"), LOGBACK).expect("the server's folder is ours");
         let guardian = Guardian::over(&home, &self.command(&home, &configuration));
         Server {
-            port,
-            secure_port,
-            home,
-            guardian: Mutex::new(guardian),
+            addr: port.addr(),
+            engine: Engine::Apache(Apache {
+                _port: port,
+                secure_port,
+                home,
+                guardian: Mutex::new(guardian),
+            }),
         }
     }
 

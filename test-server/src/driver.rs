@@ -1,0 +1,393 @@
+//! The one thread of a server: it moves all bytes, keeps the time, and carries out orders, one
+//! after the other.
+
+use std::collections::HashMap;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::sockopt::{set_socket_linger, set_socket_reuseaddr};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+
+use crate::core::ConnectionId;
+use crate::trouble::{Act, Machine};
+
+/// What another thread has the server's thread do.
+pub(crate) type Order = Box<dyn FnOnce(&mut Driver) + Send>;
+
+/// Says when something has happened, to those who wait for something.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    rung: Mutex<u64>,
+    changed: Condvar,
+}
+
+/// A port that stays ours while nothing listens on it.
+#[derive(Debug)]
+pub(crate) struct Port {
+    address: SocketAddr,
+    /// Bound, and never listening.
+    _claim: OwnedFd,
+}
+
+#[derive(Debug)]
+pub(crate) struct Driver {
+    pub(crate) machine: Machine,
+    port: Port,
+    listener: Option<TcpListener>,
+    sockets: HashMap<ConnectionId, Socket>,
+    orders: Receiver<Order>,
+    woken: UnixStream,
+    bell: Arc<Bell>,
+    started: Instant,
+    /// How far its clock was moved.
+    moved: Duration,
+    paused: bool,
+    /// Whether anything was done since the bell was last rung. A look is nothing.
+    happened: bool,
+    quits: bool,
+    buffer: Vec<u8>,
+}
+
+#[derive(Debug)]
+struct Socket {
+    stream: TcpStream,
+    unsent: Vec<u8>,
+    /// Whether it ends when all is sent.
+    finishes: bool,
+    /// Whether nothing more is read from it.
+    read_out: bool,
+}
+
+/// Who is ready.
+enum Ready {
+    Orders,
+    Listener,
+    Socket(ConnectionId),
+}
+
+const BUFFER: usize = 64 * 1024;
+
+impl Port {
+    /// Claims a port of the loopback interface; 0 means any.
+    pub(crate) fn claim(number: u16) -> io::Result<Self> {
+        let flags = SocketFlags::CLOEXEC;
+        let claim = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
+        // Without it nobody could listen beside this claim.
+        set_socket_reuseaddr(&claim, true)?;
+        rustix::net::bind(&claim, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, number))?;
+        let address = SocketAddr::try_from(rustix::net::getsockname(&claim)?)?;
+        Ok(Self {
+            address,
+            _claim: claim,
+        })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn listen(&self) -> io::Result<TcpListener> {
+        let listener = TcpListener::bind(self.address)?;
+        listener.set_nonblocking(true)?;
+        Ok(listener)
+    }
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.changed.notify_all();
+    }
+
+    /// How often it has rung.
+    pub(crate) fn count(&self) -> u64 {
+        *self.rung.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until it has rung more often than so, or the time is over.
+    pub(crate) fn wait(&self, heard: u64, deadline: Instant) {
+        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
+        while *rung == heard {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            let waited = self.changed.wait_timeout(rung, left);
+            (rung, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+}
+
+impl Driver {
+    pub(crate) fn new(
+        machine: Machine,
+        port: Port,
+        orders: Receiver<Order>,
+        woken: UnixStream,
+        bell: Arc<Bell>,
+    ) -> io::Result<Self> {
+        woken.set_nonblocking(true)?;
+        Ok(Self {
+            listener: Some(port.listen()?),
+            machine,
+            port,
+            sockets: HashMap::new(),
+            orders,
+            woken,
+            bell,
+            started: Instant::now(),
+            moved: Duration::ZERO,
+            paused: false,
+            happened: false,
+            quits: false,
+            buffer: vec![0; BUFFER],
+        })
+    }
+
+    /// Serves until it is told to quit, or nobody can tell it anything any more.
+    pub(crate) fn run(mut self) {
+        while !self.quits {
+            let ready = self.wait();
+            let now = self.now();
+            for ready in ready {
+                match ready {
+                    Ready::Orders => {
+                        self.carry_out();
+                        continue;
+                    }
+                    Ready::Listener => self.accept(),
+                    Ready::Socket(id) => self.serve(id, now),
+                }
+                self.happened = true;
+            }
+            if !self.paused {
+                let now = self.now();
+                if self
+                    .machine
+                    .deadline()
+                    .is_some_and(|deadline| deadline <= now)
+                {
+                    self.machine.advance(now);
+                    self.happened = true;
+                }
+            }
+            self.act();
+            if std::mem::take(&mut self.happened) {
+                self.bell.ring();
+            }
+        }
+    }
+
+    /// On the server's clock.
+    pub(crate) fn now(&self) -> Duration {
+        self.started.elapsed() + self.moved
+    }
+
+    pub(crate) fn quit(&mut self) {
+        self.quits = true;
+    }
+
+    /// Has something done to the machine, and what follows from it done to the sockets.
+    pub(crate) fn order<R>(&mut self, order: impl FnOnce(&mut Machine) -> R) -> R {
+        let result = order(&mut self.machine);
+        self.act();
+        self.happened = true;
+        result
+    }
+
+    pub(crate) fn move_clock(&mut self, by: Duration) {
+        self.moved += by;
+        let now = self.now();
+        self.order(|machine| machine.advance(now));
+    }
+
+    /// Neither hears, says nor does anything until it goes on.
+    pub(crate) fn pause(&mut self) {
+        self.paused = true;
+    }
+
+    pub(crate) fn resume(&mut self) {
+        self.paused = false;
+        let now = self.now();
+        self.order(|machine| machine.advance(now));
+    }
+
+    pub(crate) fn stop(&mut self) {
+        self.listener = None;
+        self.paused = false;
+        let now = self.now();
+        self.order(|machine| machine.stop(now));
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.listener.is_none()
+    }
+
+    pub(crate) fn restart(&mut self) -> io::Result<()> {
+        if self.listener.is_some() {
+            self.stop();
+        }
+        self.listener = Some(self.port.listen()?);
+        let now = self.now();
+        self.order(|machine| machine.start(now));
+        Ok(())
+    }
+
+    fn wait(&self) -> Vec<Ready> {
+        let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
+        let mut who = vec![Ready::Orders];
+        if !self.paused {
+            if let Some(listener) = &self.listener {
+                fds.push(PollFd::new(listener, PollFlags::IN));
+                who.push(Ready::Listener);
+            }
+            for (id, socket) in &self.sockets {
+                let mut flags = PollFlags::empty();
+                flags.set(PollFlags::IN, !socket.read_out);
+                flags.set(PollFlags::OUT, !socket.unsent.is_empty());
+                if !flags.is_empty() {
+                    fds.push(PollFd::new(&socket.stream, flags));
+                    who.push(Ready::Socket(*id));
+                }
+            }
+        }
+        let deadline = self
+            .machine
+            .deadline()
+            .filter(|_| !self.paused && !self.is_stopped());
+        let timeout = deadline.map(|deadline| {
+            let left = deadline.saturating_sub(self.now());
+            Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: i64::from(left.subsec_nanos()),
+            }
+        });
+        // Interrupted by a signal, it looks again.
+        let _ = rustix::event::poll(&mut fds, timeout.as_ref());
+        let ready = fds
+            .iter()
+            .zip(who)
+            .filter(|(fd, _)| !fd.revents().is_empty());
+        ready.map(|(_, who)| who).collect()
+    }
+
+    fn carry_out(&mut self) {
+        // One byte or several: all orders are carried out.
+        let _ = (&self.woken).read(&mut [0; 64]);
+        loop {
+            match self.orders.try_recv() {
+                Ok(order) => order(self),
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => return self.quit(),
+            }
+        }
+    }
+
+    fn accept(&mut self) {
+        while let Some(Ok((stream, peer))) = self.listener.as_ref().map(TcpListener::accept) {
+            // A connection that is broken already shows it when it is read.
+            let _ = stream.set_nodelay(true);
+            if stream.set_nonblocking(true).is_err() {
+                continue;
+            }
+            let id = self.machine.accept(peer);
+            let socket = Socket {
+                stream,
+                unsent: Vec::new(),
+                finishes: false,
+                read_out: false,
+            };
+            self.sockets.insert(id, socket);
+        }
+    }
+
+    fn serve(&mut self, id: ConnectionId, now: Duration) {
+        let Some(socket) = self.sockets.get_mut(&id) else {
+            return;
+        };
+        if !socket.unsent.is_empty() {
+            self.flush(id);
+        }
+        let Some(socket) = self.sockets.get_mut(&id).filter(|socket| !socket.read_out) else {
+            return;
+        };
+        match (&socket.stream).read(&mut self.buffer) {
+            Ok(0) => {
+                socket.read_out = true;
+                self.machine.end(id, now);
+            }
+            Ok(count) => self.machine.receive(id, &self.buffer[..count], now),
+            Err(error) if is_later(&error) => {}
+            Err(_) => {
+                socket.read_out = true;
+                self.machine.end(id, now);
+            }
+        }
+        // An answer goes out before the next connection is served.
+        self.act();
+    }
+
+    fn act(&mut self) {
+        let mut touched = Vec::new();
+        for (id, act) in self.machine.take_acts() {
+            let Some(socket) = self.sockets.get_mut(&id) else {
+                continue;
+            };
+            match act {
+                Act::Write(bytes) => socket.unsent.extend_from_slice(&bytes),
+                Act::Finish => socket.finishes = true,
+                Act::Reset => {
+                    // What is unsent was sent before: the network has it. Then comes the reset.
+                    let _ = (&socket.stream).write(&socket.unsent);
+                    let _ = set_socket_linger(&socket.stream, Some(Duration::ZERO));
+                    self.sockets.remove(&id);
+                    continue;
+                }
+            }
+            if !touched.contains(&id) {
+                touched.push(id);
+            }
+        }
+        for id in touched {
+            self.flush(id);
+        }
+    }
+
+    /// Sends as much as the network takes.
+    fn flush(&mut self, id: ConnectionId) {
+        let Some(socket) = self.sockets.get_mut(&id) else {
+            return;
+        };
+        let mut sent = 0;
+        let mut is_broken = false;
+        while sent < socket.unsent.len() {
+            match (&socket.stream).write(&socket.unsent[sent..]) {
+                Ok(count) if count > 0 => sent += count,
+                Err(error) if is_later(&error) => break,
+                _ => {
+                    is_broken = true;
+                    break;
+                }
+            }
+        }
+        socket.unsent.drain(..sent);
+        if is_broken {
+            socket.unsent.clear();
+        }
+        if socket.finishes && socket.unsent.is_empty() {
+            // Closed with something unread, it would be reset, and its last answer with it.
+            while matches!((&socket.stream).read(&mut self.buffer), Ok(count) if count > 0) {}
+            self.sockets.remove(&id);
+        }
+    }
+}
+
+fn is_later(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
+}

@@ -1,0 +1,450 @@
+//! The server with its connections and everything that is done to them: bytes and times go in,
+//! bytes come out. Without threads, sockets and clocks.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use zklock_protocol::{Piece, Reader, Request, RequestHeader};
+
+use self::line::{Incoming, Line, Outgoing};
+use self::rules::{Rules, Sentence};
+use crate::core::{ConnectionId, Core, Output, Said, Settings};
+use crate::op::{Asked, Matcher};
+
+mod line;
+mod rules;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use self::line::Regime;
+pub use self::rules::Loss;
+pub(crate) use self::rules::{Effect, Phase, RuleId};
+
+/// How many requests are remembered.
+const REMEMBERED: usize = 100_000;
+
+/// What is to be done with a socket.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Act {
+    Write(Vec<u8>),
+    /// After everything is written.
+    Finish,
+    /// At once, with a reset.
+    Reset,
+}
+
+/// Which connections are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whom {
+    All,
+    Session(i64),
+}
+
+/// What was seen so far.
+#[derive(Debug, Default)]
+pub(crate) struct Seen {
+    pub(crate) asked: VecDeque<Asked>,
+    /// How often each rule has struck.
+    pub(crate) struck: BTreeMap<RuleId, u64>,
+    /// Connections accepted so far.
+    pub(crate) accepted: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) core: Core,
+    lines: BTreeMap<ConnectionId, Line>,
+    rules: Rules,
+    /// For connections to come.
+    regime: Regime,
+    pub(crate) seen: Seen,
+    accepted: u64,
+    /// Where something may have to be sent.
+    touched: BTreeSet<ConnectionId>,
+    acts: Vec<(ConnectionId, Act)>,
+}
+
+impl Machine {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self {
+            core: Core::new(settings),
+            lines: BTreeMap::new(),
+            rules: Rules::default(),
+            regime: Regime::default(),
+            seen: Seen::default(),
+            accepted: 0,
+            touched: BTreeSet::new(),
+            acts: Vec::new(),
+        }
+    }
+
+    /// A client has connected.
+    pub(crate) fn accept(&mut self, peer: SocketAddr) -> ConnectionId {
+        self.accepted += 1;
+        self.seen.accepted = self.accepted;
+        let id = ConnectionId(self.accepted);
+        let line = Line::new(self.regime, self.core.settings().max_frame);
+        self.lines.insert(id, line);
+        self.core.open(id, peer);
+        id
+    }
+
+    /// A client has sent bytes.
+    pub(crate) fn receive(&mut self, from: ConnectionId, bytes: &[u8], now: Duration) {
+        let Some(line) = self.lines.get_mut(&from).filter(|line| !line.ended) else {
+            return;
+        };
+        line.frames.push(bytes);
+        let due = now + line.regime.delay;
+        loop {
+            let piece = if line.begun {
+                line.frames
+                    .next_frame()
+                    .map(|frame| frame.map(Incoming::Frame))
+            } else {
+                line.frames.first_piece().map(|piece| {
+                    piece.map(|piece| match piece {
+                        Piece::Frame(frame) => Incoming::Frame(frame),
+                        Piece::Word(word) => Incoming::Word(word),
+                    })
+                })
+            };
+            match piece {
+                Ok(Some(piece)) => {
+                    line.begun = true;
+                    line.incoming.push(due, piece);
+                }
+                Ok(None) => break,
+                Err(_) => {
+                    line.ended = true;
+                    line.incoming.push(due, Incoming::End);
+                    break;
+                }
+            }
+        }
+        self.progress(from, now);
+    }
+
+    /// A client has closed its end, or the connection broke.
+    pub(crate) fn end(&mut self, from: ConnectionId, now: Duration) {
+        if let Some(line) = self.lines.get_mut(&from).filter(|line| !line.ended) {
+            line.ended = true;
+            let due = now + line.regime.delay;
+            line.incoming.push(due, Incoming::End);
+        }
+        self.progress(from, now);
+    }
+
+    /// Does everything whose time has come.
+    pub(crate) fn advance(&mut self, now: Duration) {
+        self.core.advance(now);
+        self.collect(now, None);
+        let ids: Vec<_> = self.lines.keys().copied().collect();
+        self.touched.extend(&ids);
+        for id in ids {
+            self.hear(id, now);
+        }
+        self.speak(now);
+    }
+
+    /// As [`Machine::advance`], where only one connection has news.
+    fn progress(&mut self, id: ConnectionId, now: Duration) {
+        // Time goes on before what comes in it.
+        if self.core.deadline().is_some_and(|deadline| deadline <= now) {
+            self.core.advance(now);
+            self.collect(now, None);
+        }
+        self.hear(id, now);
+        self.speak(now);
+    }
+
+    /// When [`Machine::advance`] is to be called next.
+    pub(crate) fn deadline(&self) -> Option<Duration> {
+        let lines = self.lines.values().filter_map(Line::deadline).min();
+        [self.core.deadline(), lines].into_iter().flatten().min()
+    }
+
+    /// What is to be done with sockets, in order, since this was last called.
+    pub(crate) fn take_acts(&mut self) -> Vec<(ConnectionId, Act)> {
+        std::mem::take(&mut self.acts)
+    }
+
+    /// Ends a session.
+    pub(crate) fn expire(&mut self, session: i64, now: Duration) -> bool {
+        let was_there = self.core.expire(session, now);
+        self.collect(now, None);
+        self.speak(now);
+        was_there
+    }
+
+    /// Cuts connections, with a reset; what was under way is lost.
+    pub(crate) fn cut(&mut self, whom: Whom) {
+        for id in self.meant(whom) {
+            self.drop_line(id, Act::Reset);
+        }
+    }
+
+    /// Changes what connections suffer; if all are meant, also those to come.
+    pub(crate) fn change(&mut self, whom: Whom, now: Duration, change: impl Fn(&mut Regime)) {
+        if whom == Whom::All {
+            change(&mut self.regime);
+        }
+        for id in self.meant(whom) {
+            if let Some(line) = self.lines.get_mut(&id) {
+                change(&mut line.regime);
+            }
+        }
+        self.advance(now);
+    }
+
+    pub(crate) fn add_rule(&mut self, phase: Phase, matcher: Matcher, effect: Effect) -> RuleId {
+        self.rules.add(phase, matcher, effect)
+    }
+
+    pub(crate) fn remove_rule(&mut self, rule: RuleId, now: Duration) {
+        self.rules.remove(rule);
+        self.release(now);
+    }
+
+    /// How often a rule has struck.
+    pub(crate) fn times_struck(&self, rule: RuleId) -> u64 {
+        self.seen.struck.get(&rule).copied().unwrap_or_default()
+    }
+
+    /// Ends every fault.
+    pub(crate) fn heal(&mut self, now: Duration) {
+        self.rules.clear();
+        self.change(Whom::All, now, |regime| *regime = Regime::default());
+        self.release(now);
+    }
+
+    /// The server ends: its connections with it.
+    pub(crate) fn stop(&mut self, now: Duration) {
+        let ids: Vec<_> = self.lines.keys().copied().collect();
+        for id in ids {
+            self.drop_line(id, Act::Reset);
+        }
+        self.core.restart(now);
+    }
+
+    /// The server starts again.
+    pub(crate) fn start(&mut self, now: Duration) {
+        self.core.restart(now);
+    }
+
+    fn meant(&self, whom: Whom) -> Vec<ConnectionId> {
+        match whom {
+            Whom::All => self.lines.keys().copied().collect(),
+            Whom::Session(session) => self.core.connection_of(session).into_iter().collect(),
+        }
+    }
+
+    /// Lets go what is held by rules that are gone.
+    fn release(&mut self, now: Duration) {
+        for line in self.lines.values_mut() {
+            if line
+                .incoming
+                .held_by()
+                .is_some_and(|rule| !self.rules.contains(rule))
+            {
+                line.incoming.release();
+            }
+            if line
+                .outgoing
+                .held_by()
+                .is_some_and(|rule| !self.rules.contains(rule))
+            {
+                line.outgoing.release();
+            }
+        }
+        self.advance(now);
+    }
+
+    /// Hands what has arrived on a connection to the core.
+    fn hear(&mut self, id: ConnectionId, now: Duration) {
+        loop {
+            let Some(line) = self.lines.get_mut(&id) else {
+                return;
+            };
+            if line.regime.deaf || line.closing {
+                return;
+            }
+            let Some(piece) = line.incoming.pop(now) else {
+                return;
+            };
+            let judged = line.judged.take();
+            match piece {
+                Incoming::Word(word) => {
+                    self.core.word(id, word);
+                    self.collect(now, None);
+                }
+                Incoming::End => {
+                    // What was answered before still goes out.
+                    line.close(now, Outgoing::End);
+                    self.core.closed(id);
+                    self.touched.insert(id);
+                    return;
+                }
+                Incoming::Frame(frame) => self.judge(id, frame, judged, now),
+            }
+        }
+    }
+
+    fn judge(&mut self, id: ConnectionId, frame: Vec<u8>, judged: Option<Sentence>, now: Duration) {
+        // What was held was judged, and counted, when it came.
+        let sentence = judged.unwrap_or_else(|| {
+            let asked = self.asked(id, &frame);
+            let sentence = self.rules.judge(&asked);
+            self.remember(asked);
+            sentence
+        });
+        let Some((rule, effect)) = sentence.on_request else {
+            self.core.frame(id, &frame, now);
+            return self.collect(now, sentence.on_reply);
+        };
+        self.strike(rule);
+        let Some(line) = self.lines.get_mut(&id) else {
+            return;
+        };
+        match effect {
+            Effect::Hold => {
+                line.judged = Some(Sentence {
+                    on_request: None,
+                    ..sentence
+                });
+                line.incoming.hold(now, Incoming::Frame(frame), rule);
+            }
+            Effect::Lose(Loss::Silent) => {}
+            Effect::Lose(Loss::Cut) => {
+                line.close(now, Outgoing::Cut);
+                self.core.closed(id);
+                self.touched.insert(id);
+            }
+            Effect::Lose(Loss::Hang) => {
+                line.regime.deaf = true;
+                line.outgoing.push(now, (None, Outgoing::Silence));
+                self.touched.insert(id);
+            }
+            Effect::Answer(code) => {
+                if let Ok(header) = RequestHeader::read(&mut Reader::new(&frame)) {
+                    self.core.refuse(id, header.xid, code);
+                    self.collect(now, sentence.on_reply);
+                }
+            }
+        }
+    }
+
+    fn asked(&self, id: ConnectionId, frame: &[u8]) -> Asked {
+        let connection = self.core.connections.get(&id);
+        let Some(session) = connection.and_then(|connection| connection.session) else {
+            return Asked::connect();
+        };
+        let mut reader = Reader::new(frame);
+        match RequestHeader::read(&mut reader) {
+            Ok(header) => {
+                let request = Request::read(header.opcode, &mut reader).ok();
+                Asked::new(session, header.opcode, request.as_ref())
+            }
+            Err(_) => Asked::new(session, 0, None),
+        }
+    }
+
+    fn remember(&mut self, asked: Asked) {
+        if self.seen.asked.len() == REMEMBERED {
+            self.seen.asked.pop_front();
+        }
+        self.seen.asked.push_back(asked);
+    }
+
+    /// Puts what the core has said on the lanes. A sentence is for the one reply among it.
+    fn collect(&mut self, now: Duration, mut sentence: Option<(RuleId, Effect)>) {
+        for output in self.core.take_outputs() {
+            match output {
+                Output::Send { to, bytes, what } => {
+                    let sentence = sentence.take_if(|_| what == Said::Reply);
+                    self.send(to, bytes, sentence, now);
+                }
+                Output::Close { to } => {
+                    self.touched.insert(to);
+                    if let Some(line) = self.lines.get_mut(&to) {
+                        line.close(now, Outgoing::End);
+                    }
+                }
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        to: ConnectionId,
+        bytes: Vec<u8>,
+        sentence: Option<(RuleId, Effect)>,
+        now: Duration,
+    ) {
+        self.touched.insert(to);
+        let Some(line) = self.lines.get_mut(&to) else {
+            return;
+        };
+        let due = now + line.regime.delay;
+        let Some((rule, effect)) = sentence else {
+            return line.outgoing.push(due, (None, Outgoing::Bytes(bytes)));
+        };
+        // It strikes when the reply's turn comes, after all before it; a held one is told then.
+        match effect {
+            Effect::Hold => line
+                .outgoing
+                .push(due, (Some(rule), Outgoing::Bytes(bytes))),
+            Effect::Lose(Loss::Silent) | Effect::Answer(_) => self.strike(rule),
+            Effect::Lose(Loss::Cut) => {
+                line.close(now, Outgoing::Cut);
+                self.core.closed(to);
+                self.strike(rule);
+            }
+            Effect::Lose(Loss::Hang) => {
+                line.outgoing.push(due, (None, Outgoing::Silence));
+                line.regime.deaf = true;
+                self.strike(rule);
+            }
+        }
+    }
+
+    fn strike(&mut self, rule: RuleId) {
+        *self.seen.struck.entry(rule).or_default() += 1;
+    }
+
+    /// Sends what is due.
+    fn speak(&mut self, now: Duration) {
+        for id in std::mem::take(&mut self.touched) {
+            self.speak_to(id, now);
+        }
+    }
+
+    fn speak_to(&mut self, id: ConnectionId, now: Duration) {
+        loop {
+            let Some(line) = self.lines.get_mut(&id).filter(|line| !line.regime.mute) else {
+                return;
+            };
+            let Some((rule, outgoing)) = line.outgoing.pop(now) else {
+                return;
+            };
+            if let Some(rule) = rule.filter(|rule| self.rules.contains(*rule)) {
+                line.outgoing.hold(now, (None, outgoing), rule);
+                return self.strike(rule);
+            }
+            match outgoing {
+                Outgoing::Bytes(bytes) => self.acts.push((id, Act::Write(bytes))),
+                Outgoing::End => return self.drop_line(id, Act::Finish),
+                Outgoing::Cut => return self.drop_line(id, Act::Reset),
+                Outgoing::Silence => line.regime.mute = true,
+            }
+        }
+    }
+
+    fn drop_line(&mut self, id: ConnectionId, act: Act) {
+        if self.lines.remove(&id).is_some() {
+            self.core.closed(id);
+            self.acts.push((id, act));
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! One server with its sessions, and what is seen of it.
+
+use std::net::SocketAddr;
+
+use zklock_protocol::{ErrorCode, Event, Part, Reply, Request, RequestHeader, Stat, Writer};
+
+use super::operation::{Operation, Step};
+use super::{SESSIONS, TIMEOUT};
+use crate::wire::{Answer, Wire};
+
+/// What an operation has shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sight {
+    pub(crate) answer: Answer,
+    /// Of each session.
+    pub(crate) events: Vec<Vec<(i64, Event)>>,
+}
+
+/// A server and its sessions.
+pub(crate) struct World {
+    address: SocketAddr,
+    wires: Vec<Wire>,
+    /// All ids that were ever given: their places are their names.
+    ids: Vec<i64>,
+}
+
+impl World {
+    pub(crate) fn new(address: SocketAddr, sessions: usize) -> Self {
+        let mut world = Self {
+            address,
+            wires: Vec::new(),
+            ids: Vec::new(),
+        };
+        for _ in 0..sessions {
+            let wire = world.open();
+            world.wires.push(wire);
+        }
+        world
+    }
+
+    fn open(&mut self) -> Wire {
+        let wire = Wire::open(self.address, TIMEOUT).expect("the server serves");
+        self.ids.push(wire.session.session_id);
+        wire
+    }
+
+    pub(crate) fn play(&mut self, operation: &Operation) -> Sight {
+        let at = operation.session;
+        let mut answer = match &operation.step {
+            Step::Ask(request) => self.wires[at].ask(request),
+            Step::AskBytes { opcode, record } => {
+                let header = RequestHeader {
+                    xid: 4711,
+                    opcode: *opcode,
+                };
+                let mut frame = Writer::frame(|writer| header.write(writer));
+                frame.extend_from_slice(record);
+                let length = u32::try_from(frame.len() - 4).expect("short");
+                frame[..4].copy_from_slice(&length.to_be_bytes());
+                self.wires[at].write(&frame).expect("it is open");
+                self.wires[at].answer(*opcode, 4711)
+            }
+            Step::Close => self.wires[at].ask(&Request::CloseSession),
+            Step::Reconnect => Ok(Answer::End),
+        }
+        .unwrap_or_else(|error| panic!("{error} after {operation:?}"));
+        let mut events = self.drain(at);
+        match &operation.step {
+            Step::Close => self.wires[at] = self.open(),
+            Step::Reconnect => self.resume(at),
+            _ if events[at].is_none() => self.resume(at),
+            _ => {}
+        }
+        self.rename(&mut answer);
+        let events = events
+            .iter_mut()
+            .map(|told| told.take().unwrap_or_default())
+            .collect();
+        Sight { answer, events }
+    }
+
+    /// What each session was told of; nothing of one whose connection has ended.
+    fn drain(&mut self, at: usize) -> Vec<Option<Vec<(i64, Event)>>> {
+        let sync = Request::Sync {
+            path: "/".to_owned(),
+        };
+        let mut told = Vec::new();
+        for number in 0..SESSIONS {
+            let wire = &mut self.wires[number];
+            let answer = wire.ask(&sync).unwrap_or(Answer::End);
+            assert!(
+                number == at || answer != Answer::End,
+                "only the one that asked is cut"
+            );
+            let events = std::mem::take(&mut wire.events);
+            let is_open = answer != Answer::End;
+            told.push((is_open || !events.is_empty()).then_some(events));
+        }
+        told
+    }
+
+    fn resume(&mut self, at: usize) {
+        let session = &self.wires[at].session;
+        let wire = Wire::resume(self.address, TIMEOUT, session.session_id, &session.password);
+        let wire = wire.expect("the server serves");
+        assert_eq!(
+            wire.session.session_id, session.session_id,
+            "the session lives"
+        );
+        self.wires[at] = wire;
+    }
+
+    fn rename(&self, answer: &mut Answer) {
+        let Answer::Reply { reply, error, .. } = answer else {
+            return;
+        };
+        if *error != ErrorCode::OK {
+            return;
+        }
+        self.rename_in(reply);
+    }
+
+    fn rename_in(&self, reply: &mut Reply) {
+        match reply {
+            Reply::Created { stat, .. } | Reply::Stat(stat) | Reply::Data { stat, .. } => {
+                self.rename_owner(stat);
+            }
+            Reply::Children(children) => children.sort_unstable(),
+            Reply::ChildrenAndStat { children, stat } => {
+                children.sort_unstable();
+                self.rename_owner(stat);
+            }
+            Reply::Acl { stat, .. } => self.rename_owner(stat),
+            Reply::Parts(parts) => {
+                for part in parts {
+                    if let Part::Done(_, reply) = part {
+                        self.rename_in(reply);
+                    }
+                }
+            }
+            Reply::Identities(identities) => identities.sort_unstable(),
+            Reply::Nothing | Reply::Path(_) | Reply::Number(_) | Reply::Token(_) => {}
+        }
+    }
+
+    fn rename_owner(&self, stat: &mut Stat) {
+        (stat.ctime, stat.mtime) = (0, 0);
+        if let Some(name) = self.ids.iter().position(|id| *id == stat.ephemeral_owner) {
+            stat.ephemeral_owner = 1 + i64::try_from(name).expect("few");
+        }
+    }
+}

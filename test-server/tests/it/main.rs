@@ -1,0 +1,9 @@
+//! The server against clients that were not written for it, and beside Apache ZooKeeper.
+
+#[path = "../../../tests/support/mod.rs"]
+mod support;
+
+mod differential;
+mod hostile;
+mod verbs;
+mod wire;
