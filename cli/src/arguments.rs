@@ -102,6 +102,7 @@ pub(crate) enum Verb {
     Break(Break),
     Gc(Gc),
     Doctor(Doctor),
+    TestServer(TestServer),
     /// Print shell completions.
     Completions {
         /// For which shell.
@@ -113,6 +114,20 @@ pub(crate) enum Verb {
         #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
         dir: Option<std::path::PathBuf>,
     },
+}
+
+/// Serve a ZooKeeper in memory, for tests.
+///
+/// It prints what clients connect to when they can, and serves until a signal ends it. It listens on
+/// the loopback interface alone, keeps nothing on disk, and has no ensemble, TLS or SASL.
+#[derive(Args, Debug)]
+pub(crate) struct TestServer {
+    /// The port to listen on; 0 is a free one.
+    #[arg(long, value_name = "PORT", default_value_t = 2181)]
+    pub(crate) port: u16,
+    /// The server's unit of time. It grants session timeouts from 2 of it to 20, and at least to 60s.
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "100ms")]
+    pub(crate) tick: Duration,
 }
 
 /// Run a command while holding a lock.

@@ -9,6 +9,7 @@ mod pages;
 mod run;
 mod speak;
 mod status;
+mod test_server;
 
 use std::io;
 use std::process::ExitCode;
@@ -52,6 +53,7 @@ fn perform(Arguments { connection, verb }: &Arguments) -> u8 {
         Verb::Break(arguments) => interfere::break_lock(connection, arguments),
         Verb::Gc(arguments) => interfere::gc(connection, arguments),
         Verb::Doctor(arguments) => doctor::doctor(connection, arguments),
+        Verb::TestServer(arguments) => test_server::test_server(arguments),
         Verb::Completions { shell } => {
             pages::completions(*shell, io::stdout()).map_err(Failure::from)
         }

@@ -186,7 +186,15 @@ fn completions_and_man_pages_name_every_verb() {
     let man = said(bare().args(["man", "--dir"]).arg(folder.path()));
     assert_eq!(man.status, 0, "{}", man.err);
     for verb in [
-        "run", "ls", "who", "watch", "revoke", "break", "gc", "doctor",
+        "run",
+        "ls",
+        "who",
+        "watch",
+        "revoke",
+        "break",
+        "gc",
+        "doctor",
+        "test-server",
     ] {
         assert!(bash.contains(verb), "{verb}");
         assert!(folder.path().join(format!("zklock-{verb}.1")).exists());

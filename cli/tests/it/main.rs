@@ -10,3 +10,4 @@ mod losses;
 mod running;
 mod signals;
 mod terminal;
+mod test_server;
