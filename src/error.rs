@@ -58,6 +58,8 @@ enum Kind {
     ConnectionLoss,
     #[error("could not connect to ZooKeeper")]
     ConnectFailed,
+    #[error("ZooKeeper does not do it for now")]
+    NotNow,
     #[error("ZooKeeper refused access (NoAuth); check the node's ACL and the client's auth")]
     NoAuth,
     #[error("ZooKeeper refused the credentials (AuthFailed)")]
@@ -291,6 +293,9 @@ impl Error {
     pub(crate) fn connect_failed(context: impl Into<String>) -> Self {
         Self::said(Kind::ConnectFailed, context)
     }
+    pub(crate) fn not_now(context: impl Into<String>) -> Self {
+        Self::said(Kind::NotNow, context)
+    }
     pub(crate) fn no_auth() -> Self {
         Self::of(Kind::NoAuth)
     }
@@ -357,11 +362,15 @@ impl Error {
         matches!(self.0.kind, Kind::SessionLost | Kind::Removed)
     }
 
-    /// ZooKeeper could not be reached, or did not answer in time. The request may have been
-    /// executed or not. (A failed acquire leaves nothing behind in either case.)
+    /// ZooKeeper could not be reached, did not answer in time, or refused it for now, as an
+    /// overloaded server does: try again later. The request may have been executed or not. (A failed
+    /// acquire leaves nothing behind in either case.)
     #[must_use]
     pub fn is_connection_loss(&self) -> bool {
-        matches!(self.0.kind, Kind::ConnectionLoss | Kind::ConnectFailed)
+        matches!(
+            self.0.kind,
+            Kind::ConnectionLoss | Kind::ConnectFailed | Kind::NotNow
+        )
     }
 
     /// An ACL forbids this client what it asked for, or its credentials were refused.

@@ -22,7 +22,7 @@ use crate::session::connection::{ConnectionEvent, ConnectionState};
 use crate::session::observe::observer::Observer;
 use crate::session::retry::RetryPolicy;
 use crate::session::zk::{ToSession, ZkBackend};
-use crate::session::{CallError, Session, Waiter, found};
+use crate::session::{CallError, PutOff, Session, Waiter, found};
 use crate::wait::bound::{Bound, deadline_after};
 
 /// How long [`Client::close`] and the drop of the last handle may take.
@@ -545,8 +545,9 @@ impl ClientBuilder {
 /// Makes sure that the chroot exists.
 fn find_chroot(waiter: &Waiter<'_>, chroot: &str, create: bool, servers: &str) -> Result<()> {
     let mut failed_on = 0;
+    let mut put_off = PutOff::default();
     loop {
-        failed_on = waiter.contact(failed_on)?.number();
+        let number = waiter.contact(failed_on)?.number();
         let request = if create {
             Request::MakeRoot
         } else {
@@ -562,7 +563,8 @@ fn find_chroot(waiter: &Waiter<'_>, chroot: &str, create: bool, servers: &str) -
                 )));
             }
             Ok(_) => return Ok(()),
-            Err(CallError::NotSent(_) | CallError::Unknown) => {}
+            Err(CallError::NotSent(_) | CallError::Unknown) => failed_on = number,
+            Err(CallError::NotNow(why)) => waiter.pause(&mut put_off, chroot, number, &why)?,
             Err(CallError::Left(error)) => return Err(error),
             Err(CallError::Refused(Refusal::NoAuth)) => {
                 return Err(Error::no_auth().context(format!("{servers}: chroot {chroot}")));

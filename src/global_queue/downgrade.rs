@@ -121,11 +121,12 @@ impl GlobalQueue {
             Ok(_) => {}
             // Asks again in the words that the backend now uses.
             Err(CallError::Refused(Refusal::Unknown)) => return Ok(None),
-            Err(CallError::Unknown) => {
-                orphan();
-                return Err(CallError::Unknown);
+            Err(error) => {
+                if error.may_be_done() {
+                    orphan();
+                }
+                return Err(error);
             }
-            Err(error) => return Err(error),
         }
         let listed = found(entered.listed);
         let seen = listed.and_then(|children| self.see_both(&path, writer, children));
@@ -134,7 +135,7 @@ impl GlobalQueue {
             token: Some(token),
             made: None,
         };
-        let tenure = seen.map(|()| Tenure::begin(contact, new));
+        let tenure = seen.and_then(|()| Tenure::begin(contact, new));
         if let Ok(Some(_)) = &tenure {
             // Before this thread can release the writer: another thread of this process must
             // not get it handed over beside the reader.

@@ -8,11 +8,15 @@ use crate::session::backend::{Company, Created, Refusal, WatchKind};
 use crate::session::{
     CallError, Contact, Session, Step, Waiter, Wake, Watch, find_all_created, found,
 };
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::znode::children::Children;
 use crate::znode::names::{Class, Dialect, Grammar, fresh_guid};
 use crate::znode::node::{NodeMode, NodeStat};
 use crate::znode::path::{LockPath, split};
+
+/// So many creates go by themselves in a folder that has refused one for another reason than that it
+/// was missing. Where a quota is nearly used up, every other create may be refused.
+const APART: u32 = 1_000;
 
 /// See the [module](self).
 pub(crate) struct Folder {
@@ -21,8 +25,8 @@ pub(crate) struct Folder {
     grammar: Grammar,
     /// The names of our nodes bear a mark; see [`fresh_guid`].
     marks: bool,
-    /// A create in it was done, and none was refused since: the next will be done, too.
-    stands: AtomicBool,
+    /// So many creates in it must be done before the next one is as good as certain to be done, too.
+    unsure: AtomicU32,
 }
 
 impl Folder {
@@ -42,7 +46,7 @@ impl Folder {
             path,
             grammar,
             marks,
-            stands: AtomicBool::new(false),
+            unsure: AtomicU32::new(1),
         })
     }
 
@@ -92,14 +96,30 @@ impl Folder {
 
     /// A create in it was done, or refused as it was missing.
     pub(super) fn seen(&self, stands: bool) {
-        if self.stands.load(Ordering::Relaxed) != stands {
-            self.stands.store(stands, Ordering::Relaxed);
+        let unsure = self.unsure.load(Ordering::Relaxed);
+        let now = if stands {
+            unsure.saturating_sub(1)
+        } else {
+            unsure.max(1)
+        };
+        // Two at once may count as one.
+        if now != unsure {
+            self.unsure.store(now, Ordering::Relaxed);
         }
+    }
+
+    /// As the result of a create in it: one that was refused, for its quota or by an ACL, is not
+    /// soon followed by others that are sure to be done.
+    pub(super) fn failed(&self, error: CallError) -> CallError {
+        if let CallError::Refused(_) = error {
+            self.unsure.store(APART, Ordering::Relaxed);
+        }
+        error
     }
 
     /// A create that was refused would have all that shares its packet asked again.
     pub(super) fn company(&self) -> Company {
-        if self.stands.load(Ordering::Relaxed) {
+        if self.unsure.load(Ordering::Relaxed) == 0 {
             Company::Shared
         } else {
             Company::Alone

@@ -222,15 +222,20 @@ fn judge(folder: &Folder, tenure: &Tenure, node: &str, deleted: Step<()>) -> Res
             );
             Err(Error::removed(node))
         }
-        Err(CallError::Refused(error)) => Err(folder.refusal(error)),
+        // Nobody else can remove it for us.
+        Err(CallError::Refused(error @ Refusal::NoAuth)) => Err(folder.refusal(error)),
         Err(CallError::Left(error)) if error.is_lock_lost() || error.is_forked() => Err(error),
-        Err(CallError::NotSent(_) | CallError::Unknown | CallError::Left(_)) => {
-            if tenure.epoch().lease().is_alive() {
-                reap(tenure, node);
-                Err(unconfirmed(node))
-            } else {
-                Err(tenure.loss())
+        Err(not_yet) => {
+            if !tenure.epoch().lease().is_alive() {
+                return Err(tenure.loss());
             }
+            reap(tenure, node);
+            Err(match not_yet {
+                CallError::NotNow(why) => Error::not_now(format!(
+                    "{node}: {why}; the release goes on in the background"
+                )),
+                _ => unconfirmed(node),
+            })
         }
     }
 }

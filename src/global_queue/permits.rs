@@ -242,7 +242,7 @@ impl Attempt<'_> {
             return Ok(Counted::TooMany { over, limit });
         }
         let new = NewTenure::of(self.place.nodes());
-        let Some(tenure) = Tenure::begin(contact, new) else {
+        let Some(tenure) = Tenure::begin(contact, new)? else {
             return Ok(Counted::Again);
         };
         self.place.give_up();

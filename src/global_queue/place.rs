@@ -282,7 +282,7 @@ impl Place {
                 }
                 // Asks again in the words that the backend now uses.
                 Err(CallError::Refused(Refusal::Unknown)) => {}
-                Err(error) => return Err(error),
+                Err(error) => return Err(self.folder.failed(error)),
             }
         }
     }
@@ -335,6 +335,7 @@ impl Place {
         let created = contact.create(&path, &claim.data, self.folder.grammar().mode(class));
         match self.note_created(contact, vec![name], vec![created]) {
             Ok(()) => {
+                self.folder.seen(true);
                 self.refuse_unreadable()?;
                 (claim.entered)(split(&self.nodes()[0].path).1);
                 Ok(true)
@@ -343,13 +344,13 @@ impl Place {
                 self.folder.seen(false);
                 Ok(false)
             }
-            Err(error) => Err(error),
+            Err(error) => Err(self.folder.failed(error)),
         }
     }
 
     /// Some servers go on counting where ZooKeeper's numbers end. A node with such a number cannot
     /// be put in order with the others: it would be taken for gone, and made again, for ever.
-    fn refuse_unreadable(&mut self) -> Step<()> {
+    pub(super) fn refuse_unreadable(&mut self) -> Step<()> {
         let grammar = self.folder.grammar();
         let paths = self.nodes().iter().map(|node| &node.path);
         let mut unreadable = paths.filter(|path| grammar.parse(split(path).1).is_none());
@@ -393,7 +394,7 @@ impl Place {
                     nodes.push(created);
                 }
                 Err(error) => {
-                    if matches!(error, CallError::Unknown) {
+                    if error.may_be_done() {
                         unsure.push(Create::Name(name));
                     }
                     result = result.and(Err(error));

@@ -337,7 +337,7 @@ impl Attempt<'_> {
         loop {
             match verdict_by(queue.rule, queue.folder.grammar(), &own, &children, &ties) {
                 Verdict::Held { others_behind } => {
-                    let won = self.win(contact, others_behind);
+                    let won = self.win(contact, others_behind)?;
                     if won.is_some() && others_behind {
                         queue.tail.note(&queue.folder, &children);
                     }
@@ -384,8 +384,10 @@ impl Attempt<'_> {
     }
 
     /// The list has shown us at the head.
-    pub(super) fn win(&mut self, contact: &Contact<'_>, others_behind: bool) -> Option<Won> {
-        let tenure = Tenure::begin(contact, NewTenure::of(self.place.nodes()))?;
+    pub(super) fn win(&mut self, contact: &Contact<'_>, others_behind: bool) -> Step<Option<Won>> {
+        let Some(tenure) = Tenure::begin(contact, NewTenure::of(self.place.nodes()))? else {
+            return Ok(None);
+        };
         self.place.give_up();
         say!(tenure.session(), Debug, "{}: acquired", tenure.node());
         let news = match (others_behind, self.folder_watch.take()) {
@@ -393,6 +395,6 @@ impl Attempt<'_> {
             (false, Some(watch)) if watch.is_live() => OthersWaiting::No(watch),
             (false, watch) => OthersWaiting::Unknown(watch),
         };
-        Some(Won { tenure, news })
+        Ok(Some(Won { tenure, news }))
     }
 }

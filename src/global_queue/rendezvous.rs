@@ -431,7 +431,7 @@ impl Attempt<'_> {
         }
         match ready {
             Some(ready) if ready.czxid > czxid => {
-                let member = self.go_in(contact, met, Some(ready.czxid));
+                let member = self.go_in(contact, met, Some(ready.czxid))?;
                 return Ok(member.map_or(Looked::Again, Looked::In));
             }
             Some(ready) => {
@@ -443,7 +443,7 @@ impl Attempt<'_> {
             // kazoo's members remove it as soon as one of them leaves. With whom we were counted is not
             // known then: with all who are there.
             None if self.counted == Some(czxid) => {
-                let member = self.go_in(contact, met, None);
+                let member = self.go_in(contact, met, None)?;
                 return Ok(member.map_or(Looked::Again, Looked::In));
             }
             None if met.len() >= at.members => {
@@ -524,7 +524,7 @@ impl Attempt<'_> {
         }
         let stat = self.at.folder.stat(contact, READY)?;
         let ready = stat.filter(|ready| ready.czxid > czxid);
-        Ok(self.go_in(contact, met, ready.map(|ready| ready.czxid)))
+        self.go_in(contact, met, ready.map(|ready| ready.czxid))
     }
 
     fn go_in(
@@ -532,16 +532,18 @@ impl Attempt<'_> {
         contact: &Contact<'_>,
         met: Vec<String>,
         ready: Option<i64>,
-    ) -> Option<Member> {
-        let tenure = Tenure::begin(contact, NewTenure::of(self.place.nodes()))?;
+    ) -> Step<Option<Member>> {
+        let Some(tenure) = Tenure::begin(contact, NewTenure::of(self.place.nodes()))? else {
+            return Ok(None);
+        };
         self.place.give_up();
         log::debug!("{}: entered, {} are there", tenure.node(), met.len());
-        Some(Member {
+        Ok(Some(Member {
             tenure,
             met,
             ready,
             way_out: WayOut::Inside,
-        })
+        }))
     }
 }
 

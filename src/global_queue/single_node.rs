@@ -89,7 +89,7 @@ impl SingleNode {
             // By its data only if there is nothing better: a stranger may write there at once.
             let proof = match &result {
                 Ok(created) => Some(created.czxid.map_or_else(by_data, Proof::Made)),
-                Err(CallError::Unknown) => Some(by_data()),
+                Err(error) if error.may_be_done() => Some(by_data()),
                 Err(_) => None,
             };
             if let Some(proof) = &proof {
@@ -138,7 +138,7 @@ impl SingleNode {
             token: Some(FencingToken::of(&stat).map_err(CallError::Left)?),
             made: Some(stat.czxid),
         };
-        let Some(tenure) = Tenure::begin(contact, new) else {
+        let Some(tenure) = Tenure::begin(contact, new)? else {
             return Ok(None);
         };
         place.give_up();

@@ -34,7 +34,7 @@ impl Attempt<'_> {
         let slept = contact.sleep_until_any(&[ahead]);
         slept.map_err(|error| self.naming(error, on, &data))?;
         if is_only_one {
-            Ok(self.take_over(contact))
+            self.take_over(contact)
         } else {
             Ok(None)
         }
@@ -72,16 +72,22 @@ impl Attempt<'_> {
     /// end (the lease is looked at, here and at every later look at the lock), and a removal by
     /// hand during a break of the connection, which each reconnect looks for. Hence the
     /// connection must still be the same; a tenure begins on no other.
-    fn take_over(&mut self, contact: &Contact<'_>) -> Option<Won> {
-        let deleted = self.node_watch.as_ref()?.notice().deleted_at()?;
-        let folder = self.folder_watch.as_ref()?;
+    fn take_over(&mut self, contact: &Contact<'_>) -> Step<Option<Won>> {
+        let (Some(node), Some(folder)) = (&self.node_watch, &self.folder_watch) else {
+            return Ok(None);
+        };
+        let Some(deleted) = node.notice().deleted_at() else {
+            return Ok(None);
+        };
         let proven = folder.is_sure(contact)
             && folder.notice().is_silent_before(deleted)
             && contact.epoch().lease().is_alive();
         if !proven {
-            return None;
+            return Ok(None);
         }
-        let tenure = Tenure::begin(contact, NewTenure::of(self.place.nodes()))?;
+        let Some(tenure) = Tenure::begin(contact, NewTenure::of(self.place.nodes()))? else {
+            return Ok(None);
+        };
         self.place.give_up();
         say!(
             tenure.session(),
@@ -93,6 +99,6 @@ impl Attempt<'_> {
         if let Some(folder) = self.folder_watch.take() {
             folder.forget();
         }
-        Some(Won::without_news(tenure))
+        Ok(Some(Won::without_news(tenure)))
     }
 }

@@ -161,14 +161,20 @@ fn note_created(
     match created {
         Ok(Changes::Made(made)) => {
             let made = made.into_iter().map(Changed::created);
+            let mut unreadable = Ok(());
             for ((entrant, name), made) in entrants.iter_mut().zip(names).zip(made) {
                 let made = made.expect("a create is answered with a node");
                 entrant
                     .place
                     .note_created(contact, vec![name], vec![Ok(made)])?;
+                unreadable = unreadable.and(entrant.place.refuse_unreadable());
+                if entrant.place.is_nowhere() {
+                    continue;
+                }
                 let (_, own) = split(&entrant.place.nodes()[0].path);
                 (entrant.claim.entered)(own);
             }
+            unreadable
         }
         Ok(Changes::Refused { index, refusal }) => {
             // Whoever asks for each by itself makes the folder that is missing, or says what is
@@ -176,9 +182,9 @@ fn note_created(
             let folder = &entrants[index].queue.folder;
             let (session, path) = (folder.session(), folder.path());
             say!(session, Debug, "{path}: {refusal}; not taken with others");
-            return Err(CallError::Refused(refusal));
+            Err(CallError::Refused(refusal))
         }
-        Err(CallError::Unknown) => {
+        Err(error) if error.may_be_done() => {
             for (entrant, name) in entrants.iter_mut().zip(names) {
                 let unknown = Err(CallError::Unknown);
                 // It is looked for by whoever goes on from there, or by the sweep.
@@ -186,11 +192,10 @@ fn note_created(
                     .place
                     .note_created(contact, vec![name], vec![unknown]);
             }
-            return Err(CallError::Unknown);
+            Err(error)
         }
-        Err(error) => return Err(error),
+        Err(error) => Err(error),
     }
-    Ok(())
 }
 
 /// Begins tenures, as far as that goes: on a connection that is gone none begins.
@@ -200,7 +205,8 @@ fn win(contact: &Contact<'_>, entrants: &mut [Entrant<'_>], looks: &mut [Look]) 
         let others_behind = look.verdict?;
         let mut attempt = entrant.queue.attempt(entrant.place, &entrant.claim);
         attempt.folder_watch = look.watch.take();
-        attempt.win(contact, others_behind)
+        // What is not proven is for whoever goes on from there.
+        attempt.win(contact, others_behind).ok().flatten()
     })
     .collect()
 }

@@ -8,6 +8,8 @@
 //! - **All or nothing** holds for the `multi`: if one write of it is refused, none is done. Then each
 //!   of them is asked again, by itself, and gets an answer of its own. Only writes that are as good
 //!   as certain to be done are said in company, so that this is rare.
+//! - **A server that is too busy**, or at a loss, says so about the packet. That is the answer to each
+//!   of them: none is asked again at once.
 //! - **Lost** with its connection, a write may have been done or not, as always.
 //! - **No packet is long**, whoever fills it: what one caller asks goes in as many as it takes. So
 //!   one may be refused when others were done; those are not asked again.
@@ -148,7 +150,7 @@ impl Batch {
                 Content::Alone(at) => self.answer(at, answer, *events_before),
                 Content::Together(pack, all) => {
                     outcome.note(pack, &answer);
-                    if !self.share_out(&all, answer, *events_before) && pack == Pack::Write {
+                    if !self.share_out(pack, &all, answer, *events_before) && pack == Pack::Write {
                         undone.extend(all.iter().map(|at| at.group));
                     }
                 }
@@ -170,7 +172,7 @@ impl Batch {
     }
 
     /// Returns whether each of `all` has an answer now.
-    fn share_out(&mut self, all: &[At], answer: Answer, events_before: u64) -> bool {
+    fn share_out(&mut self, pack: Pack, all: &[At], answer: Answer, events_before: u64) -> bool {
         let each: Vec<Answer> = match answer {
             Answer::Done(Reply::Multi(steps)) => steps
                 .into_iter()
@@ -187,6 +189,10 @@ impl Batch {
                 .iter()
                 .map(|at| self.groups[at.group].lost(at.part))
                 .collect(),
+            // Nothing about any of them, but about the server: each may ask again when it likes.
+            Answer::Refused(error) if !is_by_one(pack, error) => {
+                all.iter().map(|_| Answer::Refused(error)).collect()
+            }
             Answer::Done(_) | Answer::Refused(_) => return false,
         };
         for (at, answer) in all.iter().zip(each) {
@@ -213,6 +219,12 @@ fn split(all: &[At], most: usize, bytes: impl Fn(&At) -> usize) -> Vec<&[At]> {
     packets
 }
 
+/// Whether a packet was refused because of one of its requests, or of their number. Of writes, an
+/// answer that nobody can read says nothing.
+fn is_by_one(pack: Pack, error: ServerError) -> bool {
+    error.is_about_a_request() && (pack == Pack::List || error != ServerError::ReplyTooLong)
+}
+
 impl Outcome {
     fn note(&mut self, pack: Pack, answer: &Answer) {
         let chokes = match answer {
@@ -227,8 +239,9 @@ impl Outcome {
         if pack == Pack::Write {
             match answer {
                 Answer::Done(Reply::Multi(_)) => self.done = true,
+                // That it has no time says nothing of what it takes.
+                Answer::Refused(ServerError::Throttled) | Answer::Lost(_) => {}
                 Answer::Done(_) | Answer::Refused(_) => self.refused = true,
-                Answer::Lost(_) => {}
             }
         }
     }

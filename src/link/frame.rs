@@ -28,7 +28,9 @@ pub(super) const ERR_UNIMPLEMENTED: i32 = -6;
 pub(super) const ERR_OPERATION_TIMEOUT: i32 = -7;
 pub(super) const ERR_BAD_ARGUMENTS: i32 = -8;
 pub(super) const ERR_AUTH_FAILED: i32 = -115;
+#[cfg(all(test, not(shuttle)))]
 pub(super) const ERR_SESSION_EXPIRED: i32 = -112;
+#[cfg(all(test, not(shuttle)))]
 pub(super) const ERR_SESSION_MOVED: i32 = -118;
 pub(super) const ERR_THROTTLED: i32 = -127;
 

@@ -132,6 +132,8 @@ pub(super) enum Probed {
     NodeGone(u64),
     /// This server does not do what was asked.
     Refused,
+    /// Or not now.
+    PutOff,
 }
 
 /// What the link waits for.
@@ -497,7 +499,8 @@ fn probed(
     };
     match node {
         Some(number) if error == ServerError::NoNode => Ok(Probed::NodeGone(number)),
-        _ => Ok(Probed::Refused),
+        _ if error.is_about_a_request() => Ok(Probed::Refused),
+        _ => Ok(Probed::PutOff),
     }
 }
 

@@ -60,6 +60,8 @@ impl State {
                 let path = server.epoch.node_gone(*number);
                 path.map(|path| path.to_string())
             }
+            // It has proved nothing, and the next one is asked as ever.
+            Probed::PutOff => None,
             Probed::Refused => {
                 let probing = self.probing();
                 probing.at_once = !probing.blindly;

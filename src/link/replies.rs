@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::LinkEvent;
+use super::codec::ServerError;
 use super::dial::is_timeout;
 use super::frame::{self, FrameBuffer, Next, NodeEvent, ReplyHeader};
 use super::in_flight::Answered;
@@ -211,15 +212,19 @@ fn take_frames(
                 let number = note(state, server, header, reply.record(), delivered)?;
                 if let Some(number) = number {
                     reply.set_xid(number);
-                    if header.err == frame::ERR_THROTTLED {
-                        // The crate has no word for it, and this one no server ever sends.
-                        reply.set_err(frame::ERR_OPERATION_TIMEOUT);
+                    match header.err {
+                        // The crate has no word for it, and never gets this one for anything else.
+                        frame::ERR_THROTTLED => reply.set_err(frame::ERR_OPERATION_TIMEOUT),
+                        frame::ERR_OPERATION_TIMEOUT => reply.set_err(frame::ERR_CONNECTION_LOSS),
+                        _ => {}
                     }
                     out.extend_from_slice(reply.bytes());
                 }
                 state.in_flight.take_due(out);
-                if is_end(header.err) {
-                    return Err(format!("the server ended the session ({})", header.err));
+                // Whoever asked is told that it is unknown, and waits for the next connection.
+                let error = ServerError::numbered(header.err);
+                if let Some(error) = error.filter(|error| error.is_outcome_unknown()) {
+                    return Err(format!("it answered that {error} ({})", header.err));
                 }
             }
             Next::TooLong(reply) => {
@@ -270,8 +275,4 @@ fn note(
         state.proved(server, sent);
     }
     Ok(number)
-}
-
-fn is_end(err: i32) -> bool {
-    matches!(err, frame::ERR_SESSION_EXPIRED | frame::ERR_SESSION_MOVED)
 }

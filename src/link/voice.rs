@@ -30,7 +30,8 @@ pub(crate) enum Answer {
     Done(Reply),
     /// The server refused.
     Refused(ServerError),
-    /// The connection broke before the answer came: it may have been done or not.
+    /// The connection broke before the answer came, or the server cannot say what became of it: it
+    /// may have been done or not.
     Lost(Lost),
 }
 
@@ -128,6 +129,10 @@ impl Heard {
             } => {
                 let answer = match expected.decode(err, &record) {
                     Ok(Ok(reply)) => Answer::Done(reply),
+                    // The connection ends with it.
+                    Ok(Err(error)) if error.is_outcome_unknown() => {
+                        Answer::Lost(Lost { bytes, breaks: 0 })
+                    }
                     Ok(Err(error)) => Answer::Refused(error),
                     Err(why) => {
                         malformed.get_or_insert(why);

@@ -336,7 +336,11 @@ impl<'g> Transaction<'g> {
             CallError::Unknown => Error::connection_loss(format!(
                 "{node}: the transaction may have been executed or not; read what it writes"
             )),
-            CallError::Refused(Refusal::NotSent(why)) => Error::invalid(format!("{node}: {why}")),
+            CallError::NotNow(why) if why.may_be_done() => Error::connection_loss(format!(
+                "{node}: {why}; the transaction may have been executed or not; read what it writes"
+            )),
+            CallError::NotNow(why) => Error::not_now(format!("{node}: {why}; nothing was written")),
+            CallError::Refused(Refusal::TooLarge(why)) => Error::invalid(format!("{node}: {why}")),
             CallError::Refused(refusal) => Error::refused(node).source(refusal),
         }
     }

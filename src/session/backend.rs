@@ -7,54 +7,39 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+#[cfg(not(shuttle))]
+use super::refusal::{Asked, meaning};
+pub(crate) use super::refusal::{NotNow, Refusal};
 use crate::link::Epoch;
+#[cfg(not(shuttle))]
+use crate::link::codec::ServerError;
 pub(crate) use crate::link::voice::Company;
 use crate::znode::children::Children;
 use crate::znode::node::{NodeMode, NodeStat};
 
-/// Why the server would not do what it was asked.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Refusal {
-    #[error("no such node")]
-    NoNode,
-    #[error("the node exists already")]
-    NodeExists,
-    #[error("the node has children")]
-    NotEmpty,
-    #[error("an ephemeral node cannot have children")]
-    EphemeralParent,
-    #[error("access refused")]
-    NoAuth,
-    #[error("credentials refused")]
-    AuthFailed,
-    #[error("invalid ACL")]
-    InvalidAcl,
-    #[error("the server refused the request as malformed or too large")]
-    BadArguments,
-    #[error("the node was changed meanwhile")]
-    BadVersion,
-    #[error("no such watch")]
-    NoWatch,
-    /// The server does not know these words. Ask again; the backend then uses others.
-    #[error("the server does not know this request")]
-    Unknown,
-    /// It was not sent, because no server would take it.
-    #[error("not sent: {0}")]
-    NotSent(String),
-    #[error("{0}")]
-    Other(String),
-}
-
 /// The result of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum NoReply {
-    /// The server refused it: it was not done.
+    /// The server refused it: it was not done, and would not be the next time.
     Refused(Refusal),
+    /// The next time it may be.
+    NotNow(NotNow),
     /// The connection broke before the answer came: it may have been done or not.
     Lost,
     /// `breaks` connections in a row broke while they carried this request of `bytes` bytes, and
     /// none answered it. To repeat it would break the next one, for everybody.
     Poison { bytes: usize, breaks: u32 },
+}
+
+#[cfg(not(shuttle))]
+impl NoReply {
+    /// A server's error, to whoever has `asked`.
+    pub(super) fn of(asked: Asked, error: ServerError) -> Self {
+        match meaning(asked, error) {
+            Ok(refusal) => Self::Refused(refusal),
+            Err(not_now) => Self::NotNow(not_now),
+        }
+    }
 }
 
 /// The answer to one request, and its place in what the server said on this connection.
@@ -264,6 +249,21 @@ impl Request {
         Self::Children {
             path: path.into(),
             watch: false,
+        }
+    }
+
+    /// What is asked, as far as the meaning of a no depends on it.
+    #[cfg(not(shuttle))]
+    pub(super) fn asked(&self) -> Asked {
+        match self {
+            Self::Create { .. } | Self::MakeRoot => Asked::Create,
+            Self::Delete { .. } => Asked::Delete,
+            Self::Set { .. } => Asked::Set,
+            Self::Data { .. } | Self::Stat { .. } => Asked::Look,
+            Self::Children { .. } => Asked::List,
+            Self::Unwatch { .. } => Asked::Unwatch,
+            Self::Multi(_) => Asked::Changes,
+            Self::Sync { .. } => Asked::Sync,
         }
     }
 

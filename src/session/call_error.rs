@@ -1,6 +1,6 @@
 //! Why a call has no reply, and what that means to the caller of the library.
 
-use super::backend::Refusal;
+use super::backend::{NotNow, Refusal};
 use super::phase::NoContact;
 use crate::error::{Error, Result};
 
@@ -12,8 +12,11 @@ pub(crate) enum CallError {
     /// The connection or the epoch ended before the answer: it may have been executed or not, in
     /// that epoch and in no other.
     Unknown,
-    /// ZooKeeper refused it.
+    /// ZooKeeper refused it, for good.
     Refused(Refusal),
+    /// It was not done, or perhaps it was, and is to be asked for again after a pause: on the same
+    /// connection, if that stands. See [`refusal`](super::refusal).
+    NotNow(NotNow),
     /// The caller left, at its deadline or because it was cancelled; what the call may have made
     /// is cleaned up when its answer comes.
     Left(Error),
@@ -33,12 +36,22 @@ impl NoContact {
 }
 
 impl CallError {
+    /// Whether the call may have been executed: what it makes must be looked for.
+    pub(crate) fn may_be_done(&self) -> bool {
+        match self {
+            Self::Unknown => true,
+            Self::NotNow(why) => why.may_be_done(),
+            Self::NotSent(_) | Self::Refused(_) | Self::Left(_) => false,
+        }
+    }
+
     /// Whether work that can be repeated goes on after this error, on the next connection to
     /// `target`. If not, this is the error for the caller, who asked about `path`.
     pub(super) fn unless_retryable(self, target: &str, path: &str) -> Result<()> {
         match self {
             Self::NotSent(NoContact::Disconnected) | Self::Unknown => Ok(()),
             Self::NotSent(why) => Err(why.into_error(target)),
+            Self::NotNow(why) => Err(Error::not_now(format!("{path}: {why}"))),
             Self::Left(error) => Err(error.context(path)),
             Self::Refused(error) => Err(error.at(path)),
         }
@@ -70,7 +83,10 @@ impl Refusal {
             Self::BadArguments => Error::invalid(format!(
                 "{path}: the server refused the path or the size of the node data"
             )),
-            Self::NotSent(why) => Error::invalid(format!("{path}: {why}")),
+            Self::TooLarge(why) => Error::invalid(format!("{path}: not sent: {why}")),
+            Self::QuotaExceeded => Error::refused(format!(
+                "{path}: the quota of the folder, or of one above it, is used up"
+            )),
             error => Error::refused(path).source(error),
         }
     }

@@ -390,30 +390,44 @@ impl<'a> Contact<'a> {
     }
 
     /// Our node at `path` *stands*, and the session lives by what is proven, until what is
-    /// returned is dropped. `None`: that could not be proved on this connection.
+    /// returned is dropped. `None`: the node is gone, or the proof came too late; look again.
     ///
     /// The proof is there, if the last write was not long ago. What is only assumed, as while
-    /// nothing of ours stood, is proved by one write more.
-    pub(crate) fn stands(&self, path: &str) -> Option<NodeStands> {
+    /// nothing of ours stood, is proved by one write more. A server that refuses that write has not
+    /// said that the node is gone, and to look again would only show the node again.
+    pub(crate) fn stands(&self, path: &str) -> Step<Option<NodeStands>> {
         let epoch = self.epoch();
         let stands = epoch.node_stands(path, epoch.lease().now());
         if stands.is_some() {
-            return stands;
+            return Ok(stands);
         }
         // A write that changes and wakes nothing.
         let check = Change::Check {
             path: path.to_owned(),
             version: None,
         };
-        match self.change_all(vec![check]) {
-            Ok(Changes::Made(_)) => epoch.node_stands(path, epoch.lease().now()),
-            not => {
+        let proof = match self.change_all(vec![check]) {
+            // We may not read our own node. An empty one is committed like any other.
+            Ok(Changes::Refused {
+                refusal: Refusal::NoAuth,
+                ..
+            })
+            | Err(CallError::Refused(Refusal::NoAuth)) => self.change_all(Vec::new()),
+            proof => proof,
+        };
+        match proof? {
+            Changes::Made(_) => Ok(epoch.node_stands(path, epoch.lease().now())),
+            Changes::Refused {
+                refusal: Refusal::NoNode,
+                ..
+            } => Ok(None),
+            Changes::Refused { refusal, .. } => {
                 say!(
                     self.session,
                     Debug,
-                    "{path}: its session is not proved to be alive: {not:?}"
+                    "{path}: its session is not proved to be alive: {refusal}"
                 );
-                None
+                Err(CallError::Refused(refusal))
             }
         }
     }
@@ -448,6 +462,10 @@ impl<'a> Contact<'a> {
             Ok(reply) if self.epoch().lease().is_alive() => Ok(reply),
             Ok(_) | Err(NoReply::Lost) => Err(CallError::Unknown),
             Err(NoReply::Refused(refusal)) => Err(CallError::Refused(refusal)),
+            Err(NoReply::NotNow(why)) => {
+                self.session.observation().put_off();
+                Err(CallError::NotNow(why))
+            }
             Err(NoReply::Poison { bytes, breaks }) => {
                 let why = self.poison(bytes, breaks);
                 Err(CallError::Left(Error::refused(why)))

@@ -35,7 +35,9 @@ mod patrol;
 mod pending_deletes;
 mod persist;
 mod phase;
+mod refusal;
 pub(crate) mod retry;
+mod sweep;
 mod together;
 mod transitions;
 mod trouble;
@@ -63,6 +65,8 @@ pub(crate) use self::orphan::{ID, Orphan, Proof};
 use self::orphans::Orphans;
 pub(crate) use self::patrol::PATROL_AFTER;
 pub(crate) use self::pending_deletes::PendingDeletes;
+#[cfg(not(shuttle))]
+pub(crate) use self::persist::PutOff;
 pub(crate) use self::phase::NoContact;
 use self::phase::{Connection, SessionPhase};
 use self::retry::RetryPolicy;
@@ -375,6 +379,16 @@ impl Session {
             self.chores.run(call);
         } else {
             self.chores.run_at(at, call);
+        }
+    }
+
+    /// Runs `job` on `zklock-chores` when what was refused for now, so many times in a row before,
+    /// may be asked again. Not after the end, so it must not be what keeps a session from its end.
+    pub(crate) fn after_pause(&self, times: u32, job: impl FnOnce() + Send + 'static) {
+        let at = sync::now().checked_add(self.retry.pause(times));
+        match at.filter(|_| !cfg!(shuttle)) {
+            Some(at) => self.chores.run_at(at, job),
+            None => self.chores.run(job),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::link::Epoch;
 use crate::znode::path;
 
 /// One thing to remove.
@@ -16,6 +17,9 @@ pub(crate) enum Orphan {
     /// A node of ours with a name that others use, too.
     Plain { path: String, proof: Proof },
 }
+
+/// One that is to go, and the session that it belongs to.
+pub(super) type Left = (Orphan, Arc<Epoch>);
 
 impl Orphan {
     /// For a sequential create at `path`.

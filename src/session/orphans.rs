@@ -2,19 +2,26 @@
 //!
 //! These are nodes whose delete was not confirmed, and nodes that a lost create may have made. Each
 //! is tried until the server has confirmed the delete, or until its epoch has ended: then the
-//! server removes the node together with the session.
+//! server removes the node together with the session. Of what a server may say to a delete, only
+//! that there is no such node, or that an ACL forbids it, ends the matter; see
+//! [`refusal`](super::refusal).
+//!
+//! Thousands can be left behind at once, by threads whose deadlines passed while the servers were
+//! silent. So they go in [slices](super::sweep), and between two slices the worker does what else it
+//! has to do: it also looks at nodes of ours that somebody has removed, and tells who holds by them.
 
 use crate::session::observe::say;
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use super::Session;
-use super::call_error::{CallError, Step};
-use super::contact::{Contact, gone};
-use super::created::{find_created, find_plain};
-use super::orphan::Orphan;
+use super::orphan::{Left, Orphan};
+use super::sweep::{Kept, Swept};
 use crate::link::Epoch;
 use crate::sync::Mutex;
+
+/// So many are removed in one job of the worker, in three round trips.
+pub(super) const SLICE: usize = 64;
 
 #[derive(Default)]
 pub(super) struct Orphans {
@@ -23,12 +30,25 @@ pub(super) struct Orphans {
 
 #[derive(Default)]
 struct State {
-    queue: VecDeque<(Orphan, Arc<Epoch>)>,
-    /// A worker is at it. Set and cleared together with the look at the queue, so that whoever
-    /// adds an orphan either is seen by that worker or starts the next one.
-    sweeping: bool,
-    /// A reason to look again came while `sweeping`.
+    queue: VecDeque<Left>,
+    sweeper: Sweeper,
+    /// There is a new connection since the present slice was begun.
     again: bool,
+    /// Slices in a row of which the servers would have nothing for now.
+    put_off: u32,
+}
+
+/// Changed together with a look at the queue, so that whoever adds an orphan either is seen by the
+/// sweeper or starts it.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Sweeper {
+    /// There was nothing to do, or no connection to do it on.
+    #[default]
+    Idle,
+    /// A job of the worker is at it, or will be.
+    AtWork,
+    /// Something was refused for now. A timer goes on, or the next connection.
+    Pausing,
 }
 
 impl Session {
@@ -40,90 +60,110 @@ impl Session {
         }
         let mut state = self.orphans.state.lock();
         state.queue.push_back((orphan, Arc::clone(epoch)));
+        let begins = state.sweeper == Sweeper::Idle;
+        if begins {
+            state.sweeper = Sweeper::AtWork;
+        }
         drop(state);
-        self.sweep_orphans();
+        if begins {
+            self.sweep_next();
+        }
     }
 
-    /// Starts a sweep, or makes a running one look again before it stops.
+    /// There is a new connection: what could not be removed on the last one may go now.
     pub(super) fn sweep_orphans(self: &Arc<Self>) {
         let mut state = self.orphans.state.lock();
         // Before the look at the queue: the sweep may have taken the last orphan out, and be about
         // to put it back.
-        if state.sweeping {
+        if state.sweeper == Sweeper::AtWork {
             state.again = true;
             return;
         }
         if state.queue.is_empty() {
             return;
         }
-        state.sweeping = true;
+        state.sweeper = Sweeper::AtWork;
         drop(state);
+        self.sweep_next();
+    }
+
+    /// Behind whatever else the worker has to do.
+    fn sweep_next(self: &Arc<Self>) {
         let session = Arc::clone(self);
         self.submit(move || session.sweep());
     }
 
+    fn sweep_after_pause(self: &Arc<Self>) {
+        let mut state = self.orphans.state.lock();
+        // A connection may have ended that pause. That this one is another's does no harm.
+        if state.sweeper != Sweeper::Pausing {
+            return;
+        }
+        state.sweeper = Sweeper::AtWork;
+        drop(state);
+        self.sweep();
+    }
+
     fn sweep(self: &Arc<Self>) {
-        loop {
-            let (orphan, epoch) = {
-                let mut state = self.orphans.state.lock();
-                let Some(next) = state.queue.pop_front() else {
-                    state.sweeping = false;
-                    return;
-                };
-                next
-            };
-            if !epoch.lease().is_alive() {
-                continue;
+        let (slice, left) = {
+            let mut state = self.orphans.state.lock();
+            state.again = false;
+            let count = state.queue.len().min(SLICE);
+            let slice: Vec<_> = state.queue.drain(..count).collect();
+            (slice, state.queue.len())
+        };
+        let Swept { removed, kept, why } = self.remove_all(slice);
+        let mut left = left + removed + kept.len();
+        for _ in 0..removed {
+            left -= 1;
+            self.observation().orphan_cleaned(left);
+        }
+        if let Some(Kept::ForNow(why)) = &why {
+            let target = &self.target;
+            say!(
+                self,
+                Debug,
+                "{target}: {} orphans stay for now: {why}",
+                kept.len()
+            );
+        }
+        self.swept(removed, kept, why.as_ref());
+    }
+
+    /// Puts back what stays, and says when to go on.
+    fn swept(self: &Arc<Self>, removed: usize, kept: Vec<Left>, why: Option<&Kept>) {
+        let mut state = self.orphans.state.lock();
+        // Behind the others, of which there may be some that nobody refuses.
+        state.queue.extend(kept);
+        if removed > 0 {
+            state.put_off = 0;
+        }
+        if state.queue.is_empty() {
+            state.sweeper = Sweeper::Idle;
+            return;
+        }
+        match why {
+            _ if state.again => {}
+            None => {}
+            Some(Kept::OutOfContact) => {
+                state.sweeper = Sweeper::Idle;
+                return;
             }
-            match self.remove(&orphan, &epoch) {
-                Ok(()) => {
-                    let left = self.orphans.state.lock().queue.len();
-                    self.observation().orphan_cleaned(left);
-                }
-                Err(CallError::Refused(error)) => say!(
-                    self,
-                    Warn,
-                    "{}: cannot remove {orphan}: {error}; it stays until the session ends",
-                    self.target()
-                ),
-                Err(CallError::NotSent(_) | CallError::Unknown | CallError::Left(_)) => {
-                    let mut state = self.orphans.state.lock();
-                    state.queue.push_front((orphan, epoch));
-                    // Opening a connection sweeps. If that happened between our failed call and
-                    // here, it left word in `again`.
-                    if !std::mem::take(&mut state.again) {
-                        state.sweeping = false;
-                        return;
+            Some(Kept::ForNow(_)) => {
+                let times = state.put_off;
+                state.put_off += 1;
+                state.sweeper = Sweeper::Pausing;
+                drop(state);
+                let session: Weak<Self> = Arc::downgrade(self);
+                self.after_pause(times, move || {
+                    if let Some(session) = session.upgrade() {
+                        session.sweep_after_pause();
                     }
-                }
+                });
+                return;
             }
         }
+        drop(state);
+        self.sweep_next();
     }
-
-    fn remove(self: &Arc<Self>, orphan: &Orphan, epoch: &Arc<Epoch>) -> Step<()> {
-        let contact = self.contact()?;
-        if contact.epoch().number() != epoch.number() {
-            // It went with its session.
-            return Ok(());
-        }
-        match orphan {
-            Orphan::Node { path } => remove_node(&contact, path),
-            Orphan::Created { folder, prefix } => {
-                match find_created(&contact, folder, prefix, epoch)? {
-                    Some(created) => remove_node(&contact, &created.path),
-                    None => Ok(()),
-                }
-            }
-            Orphan::Plain { path, proof } => {
-                if find_plain(&contact, path, proof, epoch)? {
-                    remove_node(&contact, path)?;
-                }
-                Ok(())
-            }
-        }
-    }
-}
-
-fn remove_node(contact: &Contact<'_>, path: &str) -> Step<()> {
-    gone(contact.delete(path, None)).map(drop)
 }

@@ -117,7 +117,8 @@ impl OwnCall {
 fn left_by(request: &Request, result: Result<Reply, NoReply>) -> Vec<Orphan> {
     let result = match result {
         Err(NoReply::Refused(_)) | Ok(Reply::Aborted { .. }) => return Vec::new(),
-        Err(NoReply::Lost | NoReply::Poison { .. }) => None,
+        Err(NoReply::NotNow(why)) if !why.may_be_done() => return Vec::new(),
+        Err(NoReply::NotNow(_) | NoReply::Lost | NoReply::Poison { .. }) => None,
         Ok(reply) => Some(reply),
     };
     match request {

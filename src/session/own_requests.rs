@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use super::acl::Acl;
 use super::backend::{
-    self, Answer, Change, Changed, Created, NoReply, NotOpen, Refusal, Reply, Request, WatchKind,
+    self, Answer, Change, Changed, Created, NoReply, NotNow, NotOpen, Refusal, Reply, Request,
+    WatchKind,
 };
+use super::refusal::Asked;
 use crate::link::voice::{self, Company, NotSent};
 use crate::link::{Link, codec};
 use crate::sync::atomic::{AtomicBool, Ordering};
@@ -162,8 +164,14 @@ pub(super) struct Answers {
 }
 
 /// What must be known of a request to read its answer.
+#[derive(Clone, Copy)]
+struct Kind {
+    asked: Asked,
+    said: Said,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Said {
     /// A missing node is an answer to it.
     Stat,
     Create2,
@@ -173,13 +181,17 @@ enum Kind {
 impl Answers {
     pub(super) fn new(
         slot: Arc<dyn backend::Slot>,
-        requests: &[codec::Request],
+        requests: &[Request],
+        said: &[codec::Request],
         speaker: &Speaker,
     ) -> Arc<Self> {
-        let kinds = requests.iter().map(|request| match request {
-            codec::Request::Exists { .. } => Kind::Stat,
-            codec::Request::Create2(_) => Kind::Create2,
-            _ => Kind::Other,
+        let kinds = requests.iter().zip(said).map(|(request, said)| Kind {
+            asked: request.asked(),
+            said: match said {
+                codec::Request::Exists { .. } => Said::Stat,
+                codec::Request::Create2(_) => Said::Create2,
+                _ => Said::Other,
+            },
         });
         Arc::new(Self {
             slot,
@@ -200,14 +212,20 @@ impl Answers {
         match link.submit(connection, requests, company, slot) {
             Ok(()) => Ok(()),
             Err(NotSent::NotOpen) => Err(NotOpen),
-            // It is an answer: no connection would take it.
             Err(why) => {
-                let refuse = || Answer {
-                    result: Err(NoReply::Refused(Refusal::NotSent(why.to_string()))),
+                let why = match why {
+                    // It is an answer: no connection would take it.
+                    NotSent::TooLarge { .. } => {
+                        NoReply::Refused(Refusal::TooLarge(why.to_string()))
+                    }
+                    _ => NoReply::NotNow(NotNow::Backlogged(why.to_string())),
+                };
+                let answer = || Answer {
+                    result: Err(why.clone()),
                     events_before: 0,
                 };
                 self.slot
-                    .answered(requests.iter().map(|_| refuse()).collect());
+                    .answered(requests.iter().map(|_| answer()).collect());
                 Ok(())
             }
         }
@@ -215,22 +233,26 @@ impl Answers {
 
     fn translate(&self, answer: voice::Answer, kind: Kind) -> Result<Reply, NoReply> {
         match answer {
-            voice::Answer::Done(codec::Reply::Aborted { step, error }) => match refusal(error) {
-                NoReply::Refused(refusal) => Ok(Reply::Aborted {
-                    index: step,
-                    refusal,
-                }),
-                unknown => Err(unknown),
-            },
+            voice::Answer::Done(codec::Reply::Aborted { step, error }) => {
+                match NoReply::of(kind.asked, error) {
+                    NoReply::Refused(refusal) => Ok(Reply::Aborted {
+                        index: step,
+                        refusal,
+                    }),
+                    not_now => Err(not_now),
+                }
+            }
             voice::Answer::Done(reply) => Ok(self.reply(reply)),
-            voice::Answer::Refused(codec::ServerError::NoNode) if kind == Kind::Stat => {
+            voice::Answer::Refused(codec::ServerError::NoNode) if kind.said == Said::Stat => {
                 Ok(Reply::Stat(None))
             }
-            voice::Answer::Refused(codec::ServerError::Unimplemented) if kind == Kind::Create2 => {
-                self.no_create2.store(true, Ordering::Relaxed);
-                Err(NoReply::Refused(Refusal::Unknown))
+            voice::Answer::Refused(error) => {
+                if error == codec::ServerError::Unimplemented && kind.said == Said::Create2 {
+                    self.no_create2.store(true, Ordering::Relaxed);
+                    return Err(NoReply::Refused(Refusal::Unknown));
+                }
+                Err(NoReply::of(kind.asked, error))
             }
-            voice::Answer::Refused(error) => Err(refusal(error)),
             voice::Answer::Lost(lost) if lost.breaks >= MOST_BREAKS => Err(NoReply::Poison {
                 bytes: lost.bytes,
                 breaks: lost.breaks,
@@ -238,7 +260,7 @@ impl Answers {
             voice::Answer::Lost(lost) => {
                 // An old server hangs up on what it does not know. Should it have been something
                 // else, a plain create does as well.
-                if kind == Kind::Create2 && lost.breaks + 1 >= MOST_BREAKS {
+                if kind.said == Said::Create2 && lost.breaks + 1 >= MOST_BREAKS {
                     self.no_create2.store(true, Ordering::Relaxed);
                 }
                 Err(NoReply::Lost)
@@ -292,26 +314,6 @@ impl voice::Slot for Answers {
         });
         self.slot.answered(answers.collect());
     }
-}
-
-fn refusal(error: codec::ServerError) -> NoReply {
-    use codec::ServerError as E;
-    NoReply::Refused(match error {
-        // An expired or moved session answers nothing any more; the link sees to a new connection,
-        // and what this call did is as unknown as after a break.
-        E::ConnectionLoss | E::SessionExpired | E::SessionMoved => return NoReply::Lost,
-        E::NoNode => Refusal::NoNode,
-        E::NodeExists => Refusal::NodeExists,
-        E::NotEmpty => Refusal::NotEmpty,
-        E::NoChildrenForEphemerals => Refusal::EphemeralParent,
-        E::NoAuth => Refusal::NoAuth,
-        E::AuthFailed => Refusal::AuthFailed,
-        E::InvalidAcl => Refusal::InvalidAcl,
-        E::BadArguments => Refusal::BadArguments,
-        E::BadVersion => Refusal::BadVersion,
-        E::NoWatch => Refusal::NoWatch,
-        error => Refusal::Other(error.to_string()),
-    })
 }
 
 impl From<codec::Stat> for NodeStat {

@@ -1,10 +1,13 @@
 //! How a waiter comes to a contact, and goes on over broken connections and lost sessions.
 
+use std::time::Instant;
+
+use super::backend::NotNow;
 use super::call_error::{CallError, Step};
 use super::contact::Contact;
 use super::phase::{Connection, NoContact};
 use super::waiter::Waiter;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sync;
 
 impl Waiter<'_> {
@@ -40,21 +43,26 @@ impl Waiter<'_> {
         Contact::of_waiter(self, connection)
     }
 
-    /// Repeats a step until it has a result, over broken connections and lost sessions. Each time
-    /// it gets the connection that is open when it begins. Errors name `path`.
+    /// Repeats a step until it has a result, over broken connections and lost sessions, and with
+    /// pauses while a server refuses it for now. Each time it gets the connection that is open when
+    /// it begins. Errors name `path`.
     pub(crate) fn persist<T>(
         &self,
         path: &str,
         mut step: impl FnMut(&Contact<'_>) -> Step<Option<T>>,
     ) -> Result<T> {
         let (mut failed_on, mut times) = (0, 0);
+        let mut put_off = PutOff::default();
         loop {
             let contact = self
                 .contact(failed_on)
                 .map_err(|error| error.context(path))?;
             match step(&contact) {
                 Ok(Some(result)) => return Ok(result),
-                Ok(None) => {}
+                Ok(None) => put_off = PutOff::default(),
+                Err(CallError::NotNow(why)) => {
+                    self.pause(&mut put_off, path, contact.number(), &why)?;
+                }
                 Err(error) => {
                     error.unless_retryable(self.session().target(), path)?;
                     failed_on = contact.number();
@@ -64,4 +72,41 @@ impl Waiter<'_> {
             }
         }
     }
+
+    /// Waits before something is asked again that was refused for now on this connection, unless
+    /// that ends before. An error once it has been refused for as long as one may be without contact.
+    pub(crate) fn pause(
+        &self,
+        put_off: &mut PutOff,
+        path: &str,
+        connection: u64,
+        why: &NotNow,
+    ) -> Result<()> {
+        let session = self.session();
+        let now = sync::now();
+        let since = *put_off.since.get_or_insert(now);
+        let limit = session.retry.give_up_after;
+        if limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit) {
+            return Err(Error::not_now(format!("{path}: {why}")));
+        }
+        let until = now.checked_add(session.retry.pause(put_off.times));
+        put_off.times += 1;
+        loop {
+            let in_bounds = self.bound().check().and_then(|()| self.check_condition());
+            in_bounds.map_err(|error| error.context(path))?;
+            // In a model, time is an event like any other.
+            let is_over = cfg!(shuttle) || until.is_some_and(|until| until <= sync::now());
+            if is_over || session.connection() != connection {
+                return Ok(());
+            }
+            self.sleep(until).map_err(|error| error.context(path))?;
+        }
+    }
+}
+
+/// How often in a row something was refused for now, and since when.
+#[derive(Default)]
+pub(crate) struct PutOff {
+    since: Option<Instant>,
+    times: u32,
 }

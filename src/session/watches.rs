@@ -27,7 +27,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::Session;
-use super::backend::{Answer, Company, Request, Slot, WatchEvent, WatchKind};
+use super::backend::{Answer, Company, NoReply, Request, Slot, WatchEvent, WatchKind};
 pub(crate) use super::notice::{Notice, OnWatchEvent, Wake};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -364,7 +364,7 @@ impl Session {
 }
 
 /// A removal that is on its way. Refused or lost, it is done: there was no watch, or the one there
-/// was has died with the connection.
+/// was has died with the connection. Refused for now, it goes on.
 struct Removal {
     session: Arc<Session>,
     path: String,
@@ -383,7 +383,19 @@ impl Removal {
 }
 
 impl Slot for Removal {
-    fn answered(&self, _: Vec<Answer>) {
-        self.done();
+    fn answered(&self, answers: Vec<Answer>) {
+        let put_off = |answer: &Answer| matches!(answer.result, Err(NoReply::NotNow(_)));
+        if !answers.iter().any(put_off) {
+            return self.done();
+        }
+        // As it is still on its way, nobody relies on the watch, and no second removal begins.
+        let (session, kind, connection) =
+            (Arc::downgrade(&self.session), self.kind, self.connection);
+        let path = self.path.clone();
+        self.session.after_pause(0, move || {
+            if let Some(session) = session.upgrade() {
+                session.take_off(&path, kind, connection);
+            }
+        });
     }
 }

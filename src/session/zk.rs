@@ -12,15 +12,16 @@ use zookeeper::{
 use super::Session;
 use super::acl::{Acl, AclEntry, Permissions};
 use super::backend::{
-    Backend, Created, NoReply, NotOpen, Refusal, Reply, Request, Slot, WatchEvent,
+    Backend, Created, NoReply, NotNow, NotOpen, Reply, Request, Slot, WatchEvent,
 };
 use super::loss::LossReason;
 use super::own_requests::{Answers, Speaker};
 use super::phase::Connection;
+use super::refusal::Asked;
 use crate::error::{Error, Result};
 use crate::fork::ForkCheck;
 use crate::link::voice::Company;
-use crate::link::{Epoch, Link, LinkConfig, LinkEvent, LinkObserver, NodeEvent};
+use crate::link::{Epoch, Link, LinkConfig, LinkEvent, LinkObserver, NodeEvent, codec};
 use crate::sync::Mutex;
 use crate::znode::node::{NodeMode, NodeStat};
 
@@ -178,12 +179,14 @@ impl Backend for ZkBackend {
         slot: Arc<dyn Slot>,
     ) -> std::result::Result<(), NotOpen> {
         let said: Vec<_> = requests.iter().map(|one| self.speaker.say(one)).collect();
-        let answers = Answers::new(slot, &said, &self.speaker);
+        let answers = Answers::new(slot, requests, &said, &self.speaker);
         answers.submit(&self.link, connection, &said, company)
     }
 
     fn call(&self, request: &Request) -> std::result::Result<Reply, NoReply> {
-        self.ask(&*self.handle()?, request).map_err(NoReply::from)
+        let asked = request.asked();
+        self.ask(&*self.handle()?, request)
+            .map_err(|error| no_reply(asked, error))
     }
 
     fn makes_readable_nodes(&self) -> bool {
@@ -304,31 +307,32 @@ impl From<&Stat> for NodeStat {
     }
 }
 
-impl From<ZkError> for NoReply {
-    fn from(error: ZkError) -> Self {
-        Self::Refused(match error {
-            // An expired or moved session answers nothing any more; the link sees to a new
-            // connection, and what this call did is as unknown as after a break.
-            ZkError::ConnectionLoss | ZkError::SessionExpired | ZkError::SessionMoved => {
-                return Self::Lost;
-            }
-            ZkError::NoNode => Refusal::NoNode,
-            ZkError::NodeExists => Refusal::NodeExists,
-            ZkError::NotEmpty => Refusal::NotEmpty,
-            ZkError::NoChildrenForEphemerals => Refusal::EphemeralParent,
-            ZkError::NoAuth => Refusal::NoAuth,
-            ZkError::AuthFailed => Refusal::AuthFailed,
-            ZkError::InvalidACL => Refusal::InvalidAcl,
-            ZkError::BadArguments => Refusal::BadArguments,
-            ZkError::BadVersion => Refusal::BadVersion,
-            ZkError::NoWatcher => Refusal::NoWatch,
-            // The link's word for it.
-            ZkError::OperationTimeout => {
-                Refusal::Other("the server is overloaded and refused the request for now".into())
-            }
-            error => Refusal::Other(error.to_string()),
-        })
-    }
+/// What the crate's error means to whoever has `asked`.
+fn no_reply(asked: Asked, error: ZkError) -> NoReply {
+    use codec::ServerError as E;
+    let error = match error {
+        // Nothing comes any more; the link sees to a new connection, and what this call did is
+        // unknown.
+        ZkError::ConnectionLoss | ZkError::SessionExpired | ZkError::SessionMoved => {
+            return NoReply::Lost;
+        }
+        ZkError::NoNode => E::NoNode,
+        ZkError::NodeExists => E::NodeExists,
+        ZkError::NotEmpty => E::NotEmpty,
+        ZkError::NoChildrenForEphemerals => E::NoChildrenForEphemerals,
+        ZkError::NoAuth => E::NoAuth,
+        ZkError::AuthFailed => E::AuthFailed,
+        ZkError::InvalidACL => E::InvalidAcl,
+        ZkError::BadArguments => E::BadArguments,
+        ZkError::BadVersion => E::BadVersion,
+        ZkError::NoWatcher => E::NoWatch,
+        ZkError::Unimplemented => E::Unimplemented,
+        ZkError::MarshallingError => E::ReplyTooLong,
+        // The link's word for it.
+        ZkError::OperationTimeout => E::Throttled,
+        error => return NoReply::NotNow(NotNow::Unclear(error.to_string())),
+    };
+    NoReply::of(asked, error)
 }
 
 fn to_zk_acl(entry: &AclEntry) -> ZkAcl {

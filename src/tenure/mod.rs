@@ -17,7 +17,7 @@ use crate::session::observe::observer::Label;
 use crate::session::{
     CallError, Contact, EpochBound, LossReason, PATROL_AFTER, Session, Step, Watch,
 };
-use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Mutex};
 use crate::wait::announcement::Announcement;
 use crate::wait::signal::{Signal, Wakes};
@@ -65,6 +65,10 @@ pub(crate) struct Tenure {
     told_as: OnceLock<Label>,
     /// An observer was told of the loss.
     loss_told: AtomicBool,
+    /// How often in a row a look at our nodes was refused for now.
+    put_off: AtomicU32,
+    /// Such a look is to be repeated.
+    looks_again: AtomicBool,
     /// In the session's list of those who must hear of a loss.
     key: OnceLock<u64>,
 }
@@ -95,10 +99,12 @@ impl Tenure {
     /// A tenure whose nodes were seen to hold on `contact`. `None` when that connection is not open
     /// any more: then it proves nothing, and the caller must look again.
     ///
-    /// Also `None` when it is not proven that the session is alive. The proof can have lapsed while
-    /// we held nothing; the caller makes one write to prove it again.
-    pub(crate) fn begin(contact: &Contact<'_>, new: NewTenure) -> Option<Arc<Self>> {
-        let stands = contact.stands(&new.nodes[0])?;
+    /// It must also be proven that the session is alive. The proof can have lapsed while we held
+    /// nothing, and then one write proves it again. An error says that there is no proof.
+    pub(crate) fn begin(contact: &Contact<'_>, new: NewTenure) -> Step<Option<Arc<Self>>> {
+        let Some(stands) = contact.stands(&new.nodes[0])? else {
+            return Ok(None);
+        };
         let tenure = Arc::new(Self {
             session: Arc::clone(contact.session()),
             epoch: Arc::clone(contact.epoch()),
@@ -115,12 +121,16 @@ impl Tenure {
             stands: Mutex::new(Some(stands)),
             told_as: OnceLock::new(),
             loss_told: AtomicBool::new(false),
+            put_off: AtomicU32::new(0),
+            looks_again: AtomicBool::new(false),
             key: OnceLock::new(),
         });
         let weak: Weak<Self> = Arc::downgrade(&tenure);
-        let key = tenure.session.add_tenure(weak, contact)?;
+        let Some(key) = tenure.session.add_tenure(weak, contact) else {
+            return Ok(None);
+        };
         tenure.key.set(key).expect("set once");
-        Some(tenure)
+        Ok(Some(tenure))
     }
 
     /// Our node; the first of them.
@@ -312,10 +322,15 @@ impl Tenure {
         match asked {
             Ok(token) => Ok(token),
             Err(CallError::Refused(error)) => Err(Error::refused(self.node()).source(error)),
+            Err(CallError::NotNow(why)) if !self.is_lost() => {
+                Err(Error::not_now(format!("{}: {why}", self.node())))
+            }
             Err(CallError::Left(error)) => Err(error),
             Err(CallError::NotSent(why)) if !self.is_lost() => Err(why.into_error(self.node())),
             Err(CallError::Unknown) if !self.is_lost() => Err(Error::connection_loss(self.node())),
-            Err(CallError::NotSent(_) | CallError::Unknown) => Err(self.loss()),
+            Err(CallError::NotSent(_) | CallError::Unknown | CallError::NotNow(_)) => {
+                Err(self.loss())
+            }
         }
     }
 
@@ -334,6 +349,23 @@ impl Tenure {
                 Err(CallError::Left(self.loss()))
             }
         }
+    }
+}
+
+impl Tenure {
+    /// Once more after a pause, however many looks were refused.
+    fn verify_later(self: &Arc<Self>) {
+        if self.looks_again.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let times = self.put_off.fetch_add(1, Ordering::Relaxed);
+        let this: Weak<Self> = Arc::downgrade(self);
+        self.session.after_pause(times, move || {
+            if let Some(this) = this.upgrade() {
+                this.looks_again.store(false, Ordering::Release);
+                this.verify();
+            }
+        });
     }
 }
 
@@ -361,7 +393,18 @@ impl EpochBound for Tenure {
                     self.node()
                 );
             }
+            Err(CallError::NotNow(why)) => {
+                say!(
+                    self.session,
+                    Debug,
+                    "{}: cannot look at our node yet: {why}",
+                    self.node()
+                );
+                self.verify_later();
+                return;
+            }
         }
+        self.put_off.store(0, Ordering::Relaxed);
     }
 
     fn patrol(self: Arc<Self>, now: Instant) -> bool {

@@ -44,6 +44,7 @@ mod partitions;
 mod positions;
 mod processes;
 mod reentry;
+mod refusals;
 mod revocation;
 mod rw_lock;
 #[cfg(feature = "sasl")]

@@ -273,14 +273,16 @@ impl Proxy {
         self.desk.tell(move |relay| relay.retarget(target));
     }
 
-    /// Swallows a request before the server sees it, then acts.
+    /// Swallows a request before the server sees it, then acts. With [`Action::Refuse`] the server
+    /// has not done what the client is refused.
     pub(crate) fn on_request(&self, matcher: impl Into<Matcher>, action: Action) -> Trap {
         let matcher = matcher.into();
         self.trap(move |relay| relay.on_request(matcher, action.into()))
     }
 
     /// Swallows the reply to a request (which the server has carried out by
-    /// then), then acts. The requests are counted, not the replies.
+    /// then), then acts. The requests are counted, not the replies. With [`Action::Refuse`] the
+    /// server has done what the client is refused.
     pub(crate) fn on_reply(&self, matcher: impl Into<Matcher>, action: Action) -> Trap {
         let matcher = matcher.into();
         self.trap(move |relay| relay.on_reply(matcher, action.into()))
@@ -415,6 +417,11 @@ impl Seen {
     fn update(&self, change: impl FnOnce(&mut SeenState)) {
         change(&mut self.lock());
         self.changed.notify_all();
+    }
+
+    /// A rule has struck, and the frame goes on in another form.
+    fn strikes(&self, rule: RuleId) {
+        self.update(|state| *state.struck.entry(rule).or_default() += 1);
     }
 
     /// Waits for a condition; returns the state that fails it when time is up.

@@ -12,6 +12,8 @@ pub(crate) enum ServerError {
     /// The reply was longer than what is kept of one. It was done.
     ReplyTooLong,
     Unimplemented,
+    /// The server cannot say what became of it.
+    OperationTimeout,
     BadArguments,
     NoNode,
     NoAuth,
@@ -33,11 +35,12 @@ pub(crate) enum ServerError {
     Other(i32),
 }
 
-const NUMBERED: [(i32, ServerError); 19] = [
+const NUMBERED: [(i32, ServerError); 20] = [
     (-2, ServerError::NotTried),
     (-4, ServerError::ConnectionLoss),
     (-5, ServerError::ReplyTooLong),
     (-6, ServerError::Unimplemented),
+    (-7, ServerError::OperationTimeout),
     (-8, ServerError::BadArguments),
     (-101, ServerError::NoNode),
     (-102, ServerError::NoAuth),
@@ -61,8 +64,32 @@ impl ServerError {
         if number == 0 {
             return None;
         }
+        Some(Self::of_number(number))
+    }
+
+    pub(crate) fn of_number(number: i32) -> Self {
         let known = NUMBERED.iter().find(|(known, _)| *known == number);
-        Some(known.map_or(Self::Other(number), |(_, error)| *error))
+        known.map_or(Self::Other(number), |(_, error)| *error)
+    }
+
+    /// Whether it is about what was asked, and would be said of it by itself, or of the form in
+    /// which it was asked. Else another time may bring another answer.
+    pub(in crate::link) fn is_about_a_request(self) -> bool {
+        !matches!(
+            self,
+            Self::Throttled | Self::NotTried | Self::ReadOnly | Self::Other(_)
+        ) && !self.is_outcome_unknown()
+    }
+
+    /// Whether the server cannot say what became of the request: on this connection nobody will.
+    pub(in crate::link) fn is_outcome_unknown(self) -> bool {
+        matches!(
+            self,
+            Self::ConnectionLoss
+                | Self::OperationTimeout
+                | Self::SessionExpired
+                | Self::SessionMoved
+        )
     }
 }
 
@@ -73,6 +100,7 @@ impl fmt::Display for ServerError {
             Self::ConnectionLoss => "the server lost its connection",
             Self::ReplyTooLong => "the reply was too long to be kept",
             Self::Unimplemented => "the server does not know this request",
+            Self::OperationTimeout => "the server gave up on the request",
             Self::BadArguments => "the server refused the arguments",
             Self::NoNode => "no such node",
             Self::NoAuth => "access refused",

@@ -7,6 +7,10 @@ use super::*;
 pub(super) const CREATE: i32 = 1;
 const CHILDREN: i32 = 8;
 const MULTI_READ: i32 = 22;
+const CONNECTION_LOSS: i32 = -4;
+const OPERATION_TIMEOUT: i32 = -7;
+const BAD_ARGUMENTS: i32 = -8;
+const THROTTLED: i32 = -127;
 /// So many packets are in flight before others wait.
 const BUSY: usize = 3;
 
@@ -322,28 +326,76 @@ fn what_was_done_is_not_asked_again() {
     assert_eq!(soon(&mine), wanted);
 }
 
-/// Some server refuses every multi: it is not asked for ever.
+/// Some server refuses every multi: it is not asked for ever. With an error that nobody knows, it may
+/// have done it all the same, so that is the answer to each.
 #[test]
 fn after_some_refusals_in_a_row_each_goes_by_itself() {
+    for (err, is_known) in [(BAD_ARGUMENTS, true), (-6000, false)] {
+        let server = FakeServer::start();
+        let mut stage = Stage::new(&server);
+        let mut round = |shared| {
+            let busy = stage.busy();
+            let all = ["/a", "/b"].map(|path| stage.share(&[delete(path)]));
+            stage.idle(&busy);
+            if shared {
+                let (writes, _) = stage.asked(MULTI);
+                stage.served.reply(writes, err);
+            }
+            let done = is_known || !shared;
+            if done {
+                for _ in 0..2 {
+                    let (number, _) = stage.asked(DELETE);
+                    stage.served.reply(number, 0);
+                }
+            }
+            for answers in &all {
+                let unclear = Answer::Refused(ServerError::Other(err));
+                assert_eq!(soon(answers), [if done { DONE } else { unclear }]);
+            }
+        };
+        (0..3).for_each(|_| round(true));
+        round(false);
+    }
+}
+
+/// Each waits by itself before it asks again; together they would ask three times as much as before.
+#[test]
+fn a_busy_servers_answer_to_all_is_that_to_each() {
     let server = FakeServer::start();
     let mut stage = Stage::new(&server);
-    let mut round = |shared| {
+    let throttled = Answer::Refused(ServerError::Throttled);
+    for _ in 0..5 {
         let busy = stage.busy();
-        let all = ["/a", "/b"].map(|path| stage.share(&[delete(path)]));
+        let all = ["/a", "/b"].map(|path| stage.share(&[delete(path), list(path, false)]));
         stage.idle(&busy);
-        if shared {
-            let (writes, _) = stage.asked(MULTI);
-            stage.served.reply(writes, -6000);
+        let (writes, _) = stage.asked(MULTI);
+        let (lists, _) = stage.asked(MULTI_READ);
+        for number in [writes, lists] {
+            stage.served.reply(number, THROTTLED);
         }
-        for _ in 0..2 {
-            let (number, _) = stage.asked(DELETE);
-            stage.served.reply(number, 0);
+        for answers in all {
+            assert_eq!(soon(&answers), [throttled.clone(), throttled.clone()]);
         }
-        all.iter()
-            .for_each(|answers| assert_eq!(soon(answers), [DONE]));
-    };
-    (0..3).for_each(|_| round(true));
-    round(false);
+    }
+}
+
+/// It was asked again, and done twice.
+#[test]
+fn a_server_that_cannot_say_what_became_of_all_is_left() {
+    for err in [CONNECTION_LOSS, OPERATION_TIMEOUT] {
+        let server = FakeServer::start();
+        let mut stage = Stage::new(&server);
+        let busy = stage.busy();
+        let all = ["/a", "/b"].map(|path| stage.share(&[create(&format!("{path}/n"))]));
+        stage.idle(&busy);
+        let (writes, _) = stage.asked(MULTI);
+        stage.served.reply(writes, err);
+        for answers in all {
+            assert!(matches!(soon(&answers)[..], [Answer::Lost(_)]), "{err}");
+        }
+        stage.bench.suspended();
+        assert!(stage.served.0.receive().is_none(), "nothing is asked again");
+    }
 }
 
 /// The same where a server hangs up on it.

@@ -108,6 +108,23 @@ fn a_check_that_is_refused_is_followed_by_an_empty_write() {
     assert_eq!(next_check(&mut served).1, None);
 }
 
+/// It has said nothing of our node, and is asked for it the next time.
+#[test]
+fn a_check_that_is_put_off_is_made_again() {
+    const THROTTLED: i32 = -127;
+    let server = FakeServer::start();
+    let (bench, _caller, mut served) = setup().connected(&server);
+    let epoch = epoch_of(&bench);
+    let _node = stands(&epoch, "/a");
+    let before = epoch.lease().ends();
+    for _ in 0..2 {
+        let (xid, path) = next_check(&mut served);
+        assert_eq!(path.as_deref(), Some("/a"));
+        served.reply(xid, THROTTLED);
+    }
+    assert_eq!(epoch.lease().ends(), before);
+}
+
 /// A resume may have been granted by a leader that has been deposed.
 #[test]
 fn a_probe_goes_first_on_a_connection_that_resumes_what_is_held() {

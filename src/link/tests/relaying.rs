@@ -158,6 +158,22 @@ fn a_crate_that_dies_is_told() {
     assert!(matches!(bench.event(), LinkEvent::Closed));
 }
 
+/// Not that of an overloaded server, by which the crate would hear that it was not done.
+#[test]
+fn a_request_of_which_a_server_has_lost_track_is_lost() {
+    let server = FakeServer::start();
+    let (bench, mut caller, mut served) = Setup::default().connected(&server);
+    caller.request(1, DELETE);
+    caller.request(2, DELETE);
+    let (xid, _) = served.request();
+    served.request();
+    served.reply(xid, frame::ERR_OPERATION_TIMEOUT);
+    for number in [1, 2] {
+        assert_eq!(caller.reply(), (number, frame::ERR_CONNECTION_LOSS));
+    }
+    bench.suspended();
+}
+
 /// An overloaded server's refusal; the crate would call it unimplemented.
 #[test]
 fn a_refusal_for_overload_has_a_word_that_the_crate_knows() {

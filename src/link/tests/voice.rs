@@ -192,6 +192,30 @@ fn a_break_answers_them_all_before_it_is_told() {
     assert_eq!(other.try_recv(), Ok(vec![lost(13)]));
 }
 
+/// Whoever asked waits for the next connection, which must come.
+#[test]
+fn a_server_that_cannot_say_what_became_of_a_request_is_left() {
+    for err in [frame::ERR_CONNECTION_LOSS, frame::ERR_OPERATION_TIMEOUT] {
+        let server = FakeServer::start();
+        let (bench, _gate, mut served, connection) = speaking(&server);
+        let one = bench.say(connection, &[delete("/a")]);
+        let other = bench.say(connection, &[delete("/b")]);
+        for _ in 0..2 {
+            served.request();
+        }
+        served.reply(1, err);
+        for answers in [one, other] {
+            let [Answer::Lost(Lost { breaks: 0, .. })] = soon(&answers)[..] else {
+                panic!("{err}: unknown, and no sign against either");
+            };
+        }
+        bench.suspended();
+        served.assert_cut();
+        server.grant(7, LONG);
+        bench.opened();
+    }
+}
+
 #[test]
 fn a_reply_of_another_kind_breaks_the_connection() {
     let stat = vec![0; 68];

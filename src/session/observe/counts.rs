@@ -64,6 +64,10 @@ pub struct Stats {
     pub orphans_cleaned: u64,
     /// Steps that failed with their connection and were repeated on the next.
     pub retries: u64,
+    /// Requests that were put off: an overloaded server refused them for now, or answered with an
+    /// error that nobody knows, or did not take bytes fast enough for them to be sent. They are made
+    /// again after a pause.
+    pub put_off: u64,
     /// Events and log lines that were dropped because an observer or a logger was too slow.
     pub left_out: u64,
     /// Now: threads that wait for a lock or for ZooKeeper's answer to an acquire.
@@ -139,6 +143,7 @@ pub(crate) struct Counts {
     losses: AtomicU64,
     orphans_cleaned: AtomicU64,
     retries: AtomicU64,
+    put_off: AtomicU64,
     waiting: AtomicU64,
 }
 
@@ -206,6 +211,10 @@ impl Counts {
         count(&self.orphans_cleaned);
     }
 
+    pub(super) fn put_off(&self) {
+        count(&self.put_off);
+    }
+
     pub(super) fn retrying(&self) {
         count(&self.retries);
     }
@@ -232,6 +241,7 @@ impl Counts {
             losses: read(&self.losses),
             orphans_cleaned: read(&self.orphans_cleaned),
             retries: read(&self.retries),
+            put_off: read(&self.put_off),
             waiting: read(&self.waiting),
             ..Stats::default()
         }

@@ -28,6 +28,7 @@ const RECONNECTS: &str = "zklock_reconnects_total";
 const ORPHANS: &str = "zklock_orphans_cleaned_total";
 const RETRIES: &str = "zklock_retries_total";
 const LEFT_OUT: &str = "zklock_events_left_out_total";
+const PUT_OFF: &str = "zklock_put_off_total";
 const WAITING: &str = "zklock_waiting_threads";
 const HELD: &str = "zklock_held_locks";
 const REMAINING: &str = "zklock_remaining_lease_seconds";
@@ -49,6 +50,7 @@ const REMAINING: &str = "zklock_remaining_lease_seconds";
 /// | `zklock_reconnects_total` | counter | | connections that took an earlier session up again |
 /// | `zklock_orphans_cleaned_total` | counter | | nodes that were removed in the background |
 /// | `zklock_retries_total` | counter | | steps that failed with their connection and were taken again |
+/// | `zklock_put_off_total` | counter | | requests that an overloaded server refused for now, or did not take bytes fast enough for; they are made again; by [`record`](Self::record) |
 /// | `zklock_events_left_out_total` | counter | | events and log lines that an observer or a logger was too slow for, so all of the above may be short of so many; by [`record`](Self::record) |
 /// | `zklock_waiting_threads` | gauge | | threads that wait for a lock, or for ZooKeeper's answer to an acquire; by [`record`](Self::record) |
 /// | `zklock_held_locks` | gauge | | see [`Stats::held`]; by [`record`](Self::record) |
@@ -106,6 +108,7 @@ impl MetricsObserver {
     pub fn record(&self, stats: &Stats) {
         let labels = || self.labels(&None, None);
         counter!(LEFT_OUT, labels()).absolute(stats.left_out);
+        counter!(PUT_OFF, labels()).absolute(stats.put_off);
         gauge!(WAITING, labels()).set(approximate(stats.waiting));
         gauge!(HELD, labels()).set(approximate(stats.held));
         let remaining = stats.remaining_lease.unwrap_or_default();
@@ -226,6 +229,10 @@ fn describe() {
     describe_counter!(ORPHANS, "Nodes that were removed in the background.");
     describe_counter!(RETRIES, "Steps that were taken again after a break.");
     describe_counter!(LEFT_OUT, "Events that an observer was too slow for.");
+    describe_counter!(
+        PUT_OFF,
+        "Requests that servers had no room or no time for, made again."
+    );
     describe_gauge!(WAITING, "Threads that wait for a lock.");
     describe_gauge!(HELD, "Locks and permits that are held or kept.");
     describe_gauge!(
@@ -395,6 +402,7 @@ mod tests {
                     waiting,
                     held: 2,
                     left_out: 9,
+                    put_off: 8,
                     remaining_lease,
                     ..Stats::default()
                 });
@@ -405,6 +413,7 @@ mod tests {
             (r#"zklock_held_locks{client="x"}"#, 2.0),
             (r#"zklock_remaining_lease_seconds{client="x"}"#, 1.5),
             (r#"zklock_events_left_out_total{client="x"}"#, 9.0),
+            (r#"zklock_put_off_total{client="x"}"#, 8.0),
         ]);
         assert_eq!(exported, expected);
     }

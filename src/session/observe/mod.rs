@@ -188,6 +188,10 @@ impl Observation {
         self.tell(move |observer| observer.orphan_cleaned(&OrphanCleaned { left }));
     }
 
+    pub(super) fn put_off(&self) {
+        self.counts.put_off();
+    }
+
     pub(super) fn retrying(&self, times: u32) {
         self.counts.retrying();
         self.tell(move |observer| observer.retrying(&Retrying { times }));

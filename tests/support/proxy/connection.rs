@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType, sockopt};
 
-use super::frames::{Answer, Request, opcode_of_special};
+use super::frames::{Answer, Request, harmless, opcode_of_special, refusal};
 use super::lane::{Lane, Parcel, Progress, is_passing};
 use super::relay::Speech;
 use super::rules::{Action, Effect, Rules, Sentence};
@@ -93,6 +93,8 @@ enum Handshake {
 struct Pending {
     opcode: i32,
     on_reply: Option<(RuleId, Effect)>,
+    /// The server does something harmless instead, and this is what the client is told.
+    refused: Option<i32>,
 }
 
 impl Connection {
@@ -295,7 +297,7 @@ impl Connection {
                 self.to_server.push(bytes(frame, regime, now, None));
             } else {
                 is_asked |= Request::parse(&frame).is_some_and(|request| !request.is_probe);
-                let verdict = self.judge_request(&frame, rules, seen);
+                let verdict = self.judge_request(&mut frame, rules, seen);
                 deliver(&mut self.to_server, frame, verdict, regime, seen, now);
             }
         }
@@ -307,11 +309,11 @@ impl Connection {
 
     fn read_server(&mut self, regime: LaneRegime, rules: &Rules, seen: &Seen, now: Instant) {
         let (source, _) = fill(&self.server, &mut self.to_client, CHUNK);
-        while let Some(frame) = self.to_client.cutter.next() {
+        while let Some(mut frame) = self.to_client.cutter.next() {
             if self.to_client.cutter.is_raw() {
                 self.to_client.push(bytes(frame, regime, now, None));
             } else {
-                let verdict = self.judge_answer(&frame, rules, seen);
+                let verdict = self.judge_answer(&mut frame, rules, seen);
                 deliver(&mut self.to_client, frame, verdict, regime, seen, now);
             }
         }
@@ -320,7 +322,7 @@ impl Connection {
 
     fn judge_request(
         &mut self,
-        frame: &[u8],
+        frame: &mut Vec<u8>,
         rules: &mut Rules,
         seen: &Seen,
     ) -> Option<(RuleId, Effect)> {
@@ -345,21 +347,33 @@ impl Connection {
             on_request,
             on_reply,
         } = rules.judge(&request);
-        let pending = Pending {
+        let xid = request.xid;
+        let mut pending = Pending {
             opcode: request.opcode,
             on_reply,
+            refused: None,
         };
         if greeting {
             self.handshake = Handshake::Sent(pending);
-        } else if !matches!(on_request, Some((_, Effect::Lose(_)))) {
-            self.pending.insert(request.xid, pending);
+            return on_request;
+        }
+        match on_request {
+            Some((rule, Effect::Lose(Action::Refuse(code)))) => {
+                pending.refused = Some(code);
+                *frame = harmless(xid);
+                seen.strikes(rule);
+                self.pending.insert(xid, pending);
+                return None;
+            }
+            Some((_, Effect::Lose(_))) => {}
+            _ => drop(self.pending.insert(xid, pending)),
         }
         on_request
     }
 
     fn judge_answer(
         &mut self,
-        frame: &[u8],
+        frame: &mut Vec<u8>,
         rules: &Rules,
         seen: &Seen,
     ) -> Option<(RuleId, Effect)> {
@@ -378,11 +392,22 @@ impl Connection {
                 opcode_of_special(xid).map(|opcode| Pending {
                     opcode,
                     on_reply: None,
+                    refused: None,
                 })
             })?,
         };
         seen.update(|state| *state.counters.replies.entry(pending.opcode).or_default() += 1);
-        pending.on_reply.filter(|(rule, _)| rules.contains(*rule))
+        if let Some(code) = pending.refused {
+            *frame = refusal(frame, code);
+            return None;
+        }
+        let verdict = pending.on_reply.filter(|(rule, _)| rules.contains(*rule));
+        if let Some((rule, Effect::Lose(Action::Refuse(code)))) = verdict {
+            *frame = refusal(frame, code);
+            seen.strikes(rule);
+            return None;
+        }
+        verdict
     }
 }
 
@@ -437,7 +462,8 @@ fn deliver(
     };
     match effect {
         Effect::Hold => lane.push(bytes(frame, regime, now, Some(rule))),
-        Effect::Lose(Action::Drop) => {}
+        // A refusal is put in place of the frame before.
+        Effect::Lose(Action::Drop | Action::Refuse(_)) => {}
         Effect::Lose(Action::Reset) => lane.push(Parcel::Reset),
         Effect::Lose(Action::BlackHole) => lane.push(Parcel::Silence),
     }

@@ -132,3 +132,28 @@ fn leading_string(body: &[u8]) -> Option<&str> {
     let text = rest.get(..usize::try_from(length).ok()?)?;
     std::str::from_utf8(text).ok()
 }
+
+/// In place of a request: one with the same number that changes nothing, so that the answer keeps
+/// its turn.
+pub(super) fn harmless(xid: i32) -> Vec<u8> {
+    let body = [
+        &xid.to_be_bytes()[..],
+        &opcode::EXISTS.to_be_bytes(),
+        &1_i32.to_be_bytes(),
+        b"/",
+        &[0],
+    ];
+    framed(&body.concat())
+}
+
+/// In place of an answer: one with the same header and this error.
+pub(super) fn refusal(answer: &[u8], code: i32) -> Vec<u8> {
+    const XID_AND_ZXID: std::ops::Range<usize> = 4..16;
+    let header = answer.get(XID_AND_ZXID).expect("an answer has a header");
+    framed(&[header, &code.to_be_bytes()].concat())
+}
+
+fn framed(body: &[u8]) -> Vec<u8> {
+    let length = i32::try_from(body.len()).expect("short");
+    [&length.to_be_bytes(), body].concat()
+}

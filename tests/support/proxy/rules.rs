@@ -1,7 +1,10 @@
 //! Which frame is to suffer, and what.
 
-use super::RuleId;
 use super::frames::Request;
+use super::{RuleId, opcode};
+
+/// What is about the connection or the session.
+const SPECIAL: [i32; 4] = [opcode::CONNECT, opcode::AUTH, opcode::PING, opcode::CLOSE];
 
 /// What happens in place of passing a frame on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -14,6 +17,9 @@ pub(crate) enum Action {
     /// The frame is lost and its connection falls silent, both ways, until
     /// `heal`. Frames before it still arrive.
     BlackHole,
+    /// The frame is lost, and in its turn the client gets this error for an answer: to a request
+    /// that was never done, or to one that was.
+    Refuse(i32),
 }
 
 /// Which request is meant: by opcode, and by count among those that match.
@@ -22,7 +28,8 @@ pub(crate) enum Action {
 /// set and goes on over all connections.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Matcher {
-    opcode: i32,
+    /// None: of any kind that the server does as it is asked.
+    opcode: Option<i32>,
     path_part: Option<String>,
     which: Which,
 }
@@ -31,6 +38,7 @@ pub(crate) struct Matcher {
 enum Which {
     Nth(u64),
     Every,
+    OneIn(u64),
 }
 
 impl Matcher {
@@ -43,7 +51,7 @@ impl Matcher {
     pub(crate) fn nth(opcode: i32, n: u64) -> Matcher {
         assert!(n > 0, "counted from 1");
         Matcher {
-            opcode,
+            opcode: Some(opcode),
             path_part: None,
             which: Which::Nth(n),
         }
@@ -52,9 +60,20 @@ impl Matcher {
     /// Every request with this opcode, until the rule is taken away.
     pub(crate) fn every(opcode: i32) -> Matcher {
         Matcher {
-            opcode,
+            opcode: Some(opcode),
             path_part: None,
             which: Which::Every,
+        }
+    }
+
+    /// One in `n` requests, of whatever kind, but for handshakes, credentials, pings and good-byes;
+    /// until the rule is taken away.
+    pub(crate) fn one_in(n: u64) -> Matcher {
+        assert!(n > 0, "one in some");
+        Matcher {
+            opcode: None,
+            path_part: None,
+            which: Which::OneIn(n),
         }
     }
 
@@ -177,13 +196,18 @@ impl Rule {
     fn strikes(&mut self, request: &Request<'_>) -> bool {
         let part = self.matcher.path_part.as_deref();
         let on_path = part.is_none_or(|part| request.path.is_some_and(|path| path.contains(part)));
-        if ![request.opcode, request.exactly].contains(&self.matcher.opcode) || !on_path {
+        let of_kind = match self.matcher.opcode {
+            Some(opcode) => [request.opcode, request.exactly].contains(&opcode),
+            None => !SPECIAL.contains(&request.opcode),
+        };
+        if !of_kind || !on_path {
             return false;
         }
         self.matched += 1;
         match self.matcher.which {
             Which::Nth(n) => self.matched == n,
             Which::Every => true,
+            Which::OneIn(n) => self.matched.is_multiple_of(n),
         }
     }
 }
