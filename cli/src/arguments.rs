@@ -26,46 +26,54 @@ use clap_complete::Shell;
 )]
 pub(crate) struct Arguments {
     #[command(flatten)]
-    pub(crate) connection: Connection,
+    pub(crate) connection: ConnectionArguments,
     #[command(subcommand)]
     pub(crate) verb: Verb,
 }
 
-/// How to reach ZooKeeper; before or after the verb.
+/// How to reach ZooKeeper; before or after the verb. A flag wins over the variable, and that over
+/// the file of --config.
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Connection")]
-pub(crate) struct Connection {
-    /// ZooKeeper's servers: host:port,host:port/chroot
-    #[arg(long, global = true, env = "ZK_CONNECT", value_name = "SERVERS")]
+pub(crate) struct ConnectionArguments {
+    /// ZooKeeper's servers: host:port,host:port/chroot [env: ZK_CONNECT]
+    #[arg(long, global = true, value_name = "SERVERS")]
     pub(crate) servers: Option<String>,
-    /// The session timeout to ask for; a process that dies keeps its locks for this long.
-    #[arg(long, global = true, value_name = "DURATION", value_parser = duration, default_value = "10s")]
-    pub(crate) session_timeout: Duration,
-    /// Credentials, for example digest:user:password; can be given several times.
+    /// A file of settings in JSON; what it may say is in the documentation of `ClientConfig`.
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+    /// The session timeout to ask for; a process that dies keeps its locks for this long. Defaults
+    /// to 10s [env: ZK_SESSION_TIMEOUT_MS]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
+    pub(crate) session_timeout: Option<Duration>,
+    /// How long to look for a server. Defaults to 15s [env: ZK_CONNECT_TIMEOUT_MS]
+    #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
+    pub(crate) connect_timeout: Option<Duration>,
+    /// Credentials, for example digest:user:password; can be given several times [env: ZK_AUTH]
     ///
     /// Others on the machine can see a command line, but not the environment.
-    #[arg(
-        long,
-        global = true,
-        env = "ZK_AUTH",
-        hide_env_values = true,
-        value_name = "SCHEME:CREDENTIALS"
-    )]
+    #[arg(long, global = true, value_name = "SCHEME:CREDENTIALS")]
     pub(crate) auth: Vec<String>,
-    /// Connect over TLS, to servers whose certificates the system trusts.
+    /// A file of credentials, one SCHEME:CREDENTIALS a line [env: ZK_AUTH_FILE]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) auth_file: Option<PathBuf>,
+    /// Who may touch what we make [env: ZK_ACL]
+    #[arg(long, global = true, value_enum)]
+    pub(crate) acl: Option<WhoMay>,
+    /// Connect over TLS, to servers whose certificates the system trusts [env: ZK_TLS]
     #[arg(long, global = true)]
     pub(crate) tls: bool,
-    /// Connect over TLS, to servers whose certificates this CA has signed (PEM).
-    #[arg(long, global = true, env = "ZK_TLS_CA", value_name = "FILE")]
+    /// Connect over TLS, to servers whose certificates this CA has signed (PEM) [env: ZK_TLS_CA]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tls_ca: Option<PathBuf>,
-    /// The certificate to show to the servers (PEM); goes with --tls-key.
-    #[arg(long, global = true, env = "ZK_TLS_CERTIFICATE", value_name = "FILE")]
+    /// The certificate to show to the servers (PEM); goes with --tls-key [env: ZK_TLS_CERTIFICATE]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tls_certificate: Option<PathBuf>,
-    /// The private key of the certificate (PEM).
-    #[arg(long, global = true, env = "ZK_TLS_KEY", value_name = "FILE")]
+    /// The private key of the certificate (PEM) [env: ZK_TLS_KEY]
+    #[arg(long, global = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tls_key: Option<PathBuf>,
-    /// The name in the servers' certificates, if it is not their host name.
-    #[arg(long, global = true, env = "ZK_TLS_SERVER_NAME", value_name = "NAME")]
+    /// The name in the servers' certificates, if it is not their host name [env: ZK_TLS_SERVER_NAME]
+    #[arg(long, global = true, value_name = "NAME")]
     pub(crate) tls_server_name: Option<String>,
     /// Whose node names to use. All programs that share a lock must agree.
     #[arg(long, global = true, value_enum, default_value_t = Dialect::Curator)]
@@ -73,6 +81,15 @@ pub(crate) struct Connection {
     /// Say on stderr what the library does; twice for more.
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
+}
+
+/// Who may touch what we make.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WhoMay {
+    /// Everybody
+    Open,
+    /// Who connects with the same credentials
+    CreatorAll,
 }
 
 #[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +111,10 @@ impl From<Dialect> for zklock::Dialect {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Verb {
+    #[cfg(unix)]
     Run(Run),
+    #[cfg(unix)]
+    Hold(Hold),
     Ls(Ls),
     Who(Who),
     Watch(Watch),
@@ -142,21 +162,8 @@ pub(crate) struct TestServer {
 /// stores that check it.
 #[derive(Args, Debug)]
 pub(crate) struct Run {
-    /// Do not wait: end with 75 if somebody else has the lock.
-    #[arg(long = "try", conflicts_with = "timeout")]
-    pub(crate) at_once: bool,
-    /// Wait for at most this long, connecting included, then end with 75.
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
-    pub(crate) timeout: Option<Duration>,
-    /// Share the lock with others who run with --shared; see --write.
-    #[arg(long, group = "kind")]
-    pub(crate) shared: bool,
-    /// Exclude those who run with --shared. (Without either, the command does not exclude those with --shared.)
-    #[arg(long, group = "kind")]
-    pub(crate) write: bool,
-    /// Run together with at most N - 1 others who run with --semaphore N.
-    #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) semaphore: Option<u32>,
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
     /// How long the command has to end by itself, before it is killed.
     ///
     /// When the lock is about to be lost, the command is sent --signal this long before. At most a
@@ -188,11 +195,65 @@ pub(crate) struct Run {
     /// Write one line of JSON to this descriptor that tells our status from the command's.
     #[arg(long, value_name = "N")]
     pub(crate) status_fd: Option<i32>,
-    /// The lock's path.
-    pub(crate) path: String,
+    /// Leave ZK_AUTH, ZK_SASL_USER and ZK_SASL_PASSWORD in the command's environment.
+    #[arg(long)]
+    pub(crate) keep_env: bool,
+    /// When the command has ended, or the lock was lost, wait for the lock and run it again, after a
+    /// pause (1s if none is said), until a signal ends us.
+    #[arg(
+        long,
+        value_name = "PAUSE",
+        value_parser = duration,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1s",
+        conflicts_with = "at_once"
+    )]
+    pub(crate) again: Option<Duration>,
     /// The command and its arguments.
     #[arg(last = true, required = true, value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Which lock, and for how long to wait for it.
+#[derive(Args, Debug)]
+pub(crate) struct Wanted {
+    /// Do not wait: end with 75 if somebody else has the lock.
+    #[arg(long = "try", conflicts_with = "timeout")]
+    pub(crate) at_once: bool,
+    /// Wait for at most this long, connecting included, then end with 75; 69 if no server was
+    /// reached until then.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub(crate) timeout: Option<Duration>,
+    /// End with this instead of 75 if somebody else has the lock.
+    #[arg(long, value_name = "STATUS")]
+    pub(crate) busy_status: Option<u8>,
+    /// Say nothing if somebody else has the lock.
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// Share the lock with others who run with --shared; see --write.
+    #[arg(long, group = "kind")]
+    pub(crate) shared: bool,
+    /// Exclude those who run with --shared. (Without either, the command does not exclude those with --shared.)
+    #[arg(long, group = "kind")]
+    pub(crate) write: bool,
+    /// Run together with at most N - 1 others who run with --semaphore N.
+    #[arg(long, value_name = "N", group = "kind", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) semaphore: Option<u32>,
+    /// The lock's path.
+    pub(crate) path: String,
+}
+
+/// Hold a lock for as long as the input lasts: for scripts that want sections.
+///
+/// When the lock is ours, a line says so on standard output: `held`, the fencing token (or `-` where
+/// there is none), and the path of our node. It is given back when the input ends. `asked` is printed
+/// when somebody asks for the lock, `doubtful` when it may be lost soon, and `lost` when it is; then
+/// the status is 79. Nobody stops the script: it must look.
+#[derive(Args, Debug)]
+pub(crate) struct Hold {
+    #[command(flatten)]
+    pub(crate) wanted: Wanted,
 }
 
 /// List the locks at and under a path that are held or waited for.
@@ -222,8 +283,9 @@ pub(crate) struct Who {
 /// Show who holds a lock and who waits, and then a line for each change, until interrupted.
 #[derive(Args, Debug)]
 pub(crate) struct Watch {
-    /// How often to look; a participant that comes and goes between two looks is not seen.
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "1s")]
+    /// How often to look, at least 10ms; a participant that comes and goes between two looks is not
+    /// seen.
+    #[arg(long, value_name = "DURATION", value_parser = interval, default_value = "1s")]
     pub(crate) every: Duration,
     /// Print one JSON object a line.
     #[arg(long)]
@@ -282,7 +344,23 @@ pub(crate) struct Doctor {
 }
 
 fn duration(text: &str) -> Result<Duration, String> {
-    humantime::parse_duration(text).map_err(|error| format!("{error}; write 500ms, 4s or 10m"))
+    /// A century: what is longer is a mistake, and no clock could count it.
+    const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+    let parsed = humantime::parse_duration(text);
+    let parsed = parsed.map_err(|error| format!("{error}; write 500ms, 4s or 10m"))?;
+    if parsed > LONGEST {
+        return Err("it is longer than a century".to_owned());
+    }
+    Ok(parsed)
+}
+
+/// Between two looks: not without a pause.
+fn interval(text: &str) -> Result<Duration, String> {
+    const SHORTEST: Duration = Duration::from_millis(10);
+    match duration(text)? {
+        interval if interval < SHORTEST => Err("it must be 10ms or more".to_owned()),
+        interval => Ok(interval),
+    }
 }
 
 /// A signal by name, with or without `SIG`, or by number.
@@ -339,5 +417,7 @@ mod tests {
         assert_eq!(duration("10m"), Ok(Duration::from_secs(600)));
         assert!(duration("4").is_err());
         assert!(duration("-4s").is_err());
+        assert!(duration("101years").is_err());
+        assert!(interval("0s").is_err());
     }
 }

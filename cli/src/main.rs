@@ -13,10 +13,14 @@ mod test_server;
 
 use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::arguments::{Arguments, Verb};
+use self::connect::Connection;
 use self::look::{doctor, interfere, ls, who};
 pub(crate) use self::speak::say;
 use self::status::{Failure, Status};
@@ -44,8 +48,49 @@ fn main() -> ExitCode {
 
 /// Returns what to exit with.
 fn perform(Arguments { connection, verb }: &Arguments) -> u8 {
-    let done = match verb {
+    let alone = match verb {
+        // A run reports also what is wrong with its options.
         Verb::Run(arguments) => return run::run(connection, arguments),
+        Verb::Hold(arguments) => return run::hold::hold(connection, arguments),
+        Verb::TestServer(arguments) => Some(test_server::test_server(arguments)),
+        Verb::Completions { shell } => {
+            let printed = pages::completions(*shell, io::stdout());
+            Some(printed.map_err(Failure::from))
+        }
+        Verb::Man { dir } => {
+            let printed = pages::man(dir.as_deref(), io::stdout());
+            Some(printed.map_err(Failure::from))
+        }
+        _ => None,
+    };
+    let done = match alone {
+        Some(done) => done,
+        None => end_at_signals_as_the_first_process()
+            .map_err(Failure::from)
+            .and_then(|()| connection.resolve())
+            .and_then(|connection| look(&connection, verb)),
+    };
+    match done {
+        Ok(()) => 0,
+        Err(failure) => fail(&failure),
+    }
+}
+
+/// The first process of a container ends at no signal that it does not catch.
+fn end_at_signals_as_the_first_process() -> io::Result<()> {
+    if std::process::id() == 1 {
+        for signal in [SIGHUP, SIGINT, SIGTERM] {
+            let status = i32::from(status::of_signal(signal));
+            let always = Arc::new(AtomicBool::new(true));
+            signal_hook::flag::register_conditional_shutdown(signal, status, always)?;
+        }
+    }
+    Ok(())
+}
+
+/// The verbs that look at ZooKeeper, and those that interfere.
+fn look(connection: &Connection, verb: &Verb) -> Result<(), Failure> {
+    match verb {
         Verb::Ls(arguments) => ls::ls(connection, arguments),
         Verb::Who(arguments) => who::who(connection, arguments),
         Verb::Watch(arguments) => who::watch(connection, arguments),
@@ -53,15 +98,11 @@ fn perform(Arguments { connection, verb }: &Arguments) -> u8 {
         Verb::Break(arguments) => interfere::break_lock(connection, arguments),
         Verb::Gc(arguments) => interfere::gc(connection, arguments),
         Verb::Doctor(arguments) => doctor::doctor(connection, arguments),
-        Verb::TestServer(arguments) => test_server::test_server(arguments),
-        Verb::Completions { shell } => {
-            pages::completions(*shell, io::stdout()).map_err(Failure::from)
-        }
-        Verb::Man { dir } => pages::man(dir.as_deref(), io::stdout()).map_err(Failure::from),
-    };
-    match done {
-        Ok(()) => 0,
-        Err(failure) => fail(&failure),
+        Verb::Run(_)
+        | Verb::Hold(_)
+        | Verb::TestServer(_)
+        | Verb::Completions { .. }
+        | Verb::Man { .. } => Ok(()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! [`ClientConfig`]: how to connect, as plain data.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::{Client, ClientBuilder};
@@ -140,9 +140,36 @@ impl ClientConfig {
     /// ```
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if `ZK_CONNECT` is missing or a variable makes no sense.
+    /// [`is_invalid`](Error::is_invalid) if `ZK_CONNECT` is missing, a variable makes no sense, or a
+    /// file of credentials cannot be read.
     pub fn from_env() -> Result<Self> {
-        Self::from_variables(|name| match std::env::var(name) {
+        let config = Self::default().with_env()?;
+        if config.servers.is_empty() {
+            let wanted = "ZK_CONNECT is not set; it names the servers: host:port,host:port/chroot";
+            return Err(Error::invalid(wanted));
+        }
+        Ok(config)
+    }
+
+    /// These settings, but for those that the environment says otherwise: for programs whose file of
+    /// settings the environment overrides. Here `ZK_CONNECT` need not be set.
+    ///
+    /// ```
+    /// # fn main() -> zklock::Result<()> {
+    /// let from_a_file = zklock::ClientConfig {
+    ///     servers: "zk1,zk2,zk3/jobs".to_owned(),
+    ///     ..zklock::ClientConfig::default()
+    /// };
+    /// let config = from_a_file.with_env()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if a variable makes no sense, or a file of credentials
+    /// cannot be read.
+    pub fn with_env(self) -> Result<Self> {
+        self.with_variables(|name| match std::env::var(name) {
             Ok(value) => Ok(Some(value)),
             Err(std::env::VarError::NotPresent) => Ok(None),
             Err(std::env::VarError::NotUnicode(_)) => {
@@ -152,55 +179,79 @@ impl ClientConfig {
     }
 
     /// An empty variable counts as none.
-    fn from_variables(variable: impl Fn(&str) -> Result<Option<String>>) -> Result<Self> {
+    fn with_variables(mut self, variable: impl Fn(&str) -> Result<Option<String>>) -> Result<Self> {
         let text = |name| Ok::<_, Error>(variable(name)?.filter(|value| !value.is_empty()));
-        let file = |name| Ok::<_, Error>(text(name)?.map(PathBuf::from));
         let milliseconds = |name| {
             let wrong = |_| Error::invalid(format!("{name}: it must be a number of milliseconds"));
             text(name)?
                 .map(|value| value.parse().map_err(wrong))
                 .transpose()
         };
-        let Some(servers) = text("ZK_CONNECT")? else {
-            let wanted = "ZK_CONNECT is not set; it names the servers: host:port,host:port/chroot";
-            return Err(Error::invalid(wanted));
-        };
-        let auth = text("ZK_AUTH")?.map(|auth| AuthConfig::parse(&auth));
-        let sasl = match (text("ZK_SASL_USER")?, text("ZK_SASL_PASSWORD")?) {
-            (None, None) => None,
-            (Some(user), Some(password)) => Some(SaslConfig { user, password }),
-            _ => {
-                let wanted = "set both ZK_SASL_USER and ZK_SASL_PASSWORD, or neither";
+        if let Some(servers) = text("ZK_CONNECT")? {
+            self.servers = servers;
+        }
+        if let Some(timeout) = milliseconds("ZK_SESSION_TIMEOUT_MS")? {
+            self.session_timeout_ms = Some(timeout);
+        }
+        if let Some(timeout) = milliseconds("ZK_CONNECT_TIMEOUT_MS")? {
+            self.connect_timeout_ms = Some(timeout);
+        }
+        match (text("ZK_AUTH")?, text("ZK_AUTH_FILE")?) {
+            (None, None) => {}
+            (Some(auth), None) => self.auth = vec![AuthConfig::parse("ZK_AUTH", &auth)?],
+            (None, Some(file)) => self.auth = AuthConfig::read(file)?,
+            (Some(_), Some(_)) => {
+                return Err(Error::invalid("set ZK_AUTH or ZK_AUTH_FILE, not both"));
+            }
+        }
+        let password = match (text("ZK_SASL_PASSWORD")?, text("ZK_SASL_PASSWORD_FILE")?) {
+            (password, None) => password,
+            (None, Some(file)) => Some(secret_in(Path::new(&file))?),
+            (Some(_), Some(_)) => {
+                let wanted = "set ZK_SASL_PASSWORD or ZK_SASL_PASSWORD_FILE, not both";
                 return Err(Error::invalid(wanted));
             }
         };
+        self.set_sasl(text("ZK_SASL_USER")?, password)?;
         let tls = TlsConfig {
-            ca: file("ZK_TLS_CA")?,
-            certificate: file("ZK_TLS_CERTIFICATE")?,
-            key: file("ZK_TLS_KEY")?,
+            ca: text("ZK_TLS_CA")?.map(PathBuf::from),
+            certificate: text("ZK_TLS_CERTIFICATE")?.map(PathBuf::from),
+            key: text("ZK_TLS_KEY")?.map(PathBuf::from),
             server_name: text("ZK_TLS_SERVER_NAME")?,
         };
-        let tls = match text("ZK_TLS")?.as_deref() {
-            Some("1" | "true" | "yes") => Some(tls),
-            Some("0" | "false" | "no") => None,
+        match text("ZK_TLS")?.as_deref() {
+            Some("1" | "true" | "yes") => self.tls.get_or_insert_default().set(tls),
+            Some("0" | "false" | "no") => self.tls = None,
             Some(_) => return Err(Error::invalid("ZK_TLS: it must be yes or no")),
             // Named files are meant to be used.
-            None => (tls != TlsConfig::default()).then_some(tls),
+            None if tls != TlsConfig::default() => self.tls.get_or_insert_default().set(tls),
+            None => {}
+        }
+        match text("ZK_ACL")?.as_deref() {
+            None => {}
+            Some("open") => self.creator_all = false,
+            Some("creator-all") => self.creator_all = true,
+            Some(_) => return Err(Error::invalid("ZK_ACL: it must be open or creator-all")),
+        }
+        Ok(self)
+    }
+
+    /// What is not named stays as it was; an account needs both.
+    fn set_sasl(&mut self, user: Option<String>, password: Option<String>) -> Result<()> {
+        let (old_user, old_password) = match self.sasl.take() {
+            Some(SaslConfig { user, password }) => (Some(user), Some(password)),
+            None => (None, None),
         };
-        Ok(Self {
-            servers,
-            session_timeout_ms: milliseconds("ZK_SESSION_TIMEOUT_MS")?,
-            connect_timeout_ms: milliseconds("ZK_CONNECT_TIMEOUT_MS")?,
-            auth: auth.transpose()?.into_iter().collect(),
-            sasl,
-            tls,
-            creator_all: match text("ZK_ACL")?.as_deref() {
-                None | Some("open") => false,
-                Some("creator-all") => true,
-                Some(_) => return Err(Error::invalid("ZK_ACL: it must be open or creator-all")),
-            },
-            create_chroot: false,
-        })
+        self.sasl = match (user.or(old_user), password.or(old_password)) {
+            (None, None) => None,
+            (Some(user), Some(password)) => Some(SaslConfig { user, password }),
+            _ => {
+                let wanted = "set both ZK_SASL_USER and ZK_SASL_PASSWORD (or \
+                     ZK_SASL_PASSWORD_FILE), or neither";
+                return Err(Error::invalid(wanted));
+            }
+        };
+        Ok(())
     }
 
     /// A builder with these settings; add more to it, and connect.
@@ -249,17 +300,58 @@ impl ClientConfig {
 }
 
 impl AuthConfig {
-    /// `scheme:credentials`.
-    fn parse(text: &str) -> Result<Self> {
+    /// Credentials from a file: one `scheme:credentials` a line, as in `digest:user:password`. Empty
+    /// lines, and lines that begin with `#`, are left out.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// let mut config = zklock::ClientConfig::from_env()?;
+    /// config.auth = zklock::AuthConfig::read("/run/credentials/batch.service/zookeeper")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`is_invalid`](Error::is_invalid) if the file cannot be read, has a line of another form, or
+    /// no line at all.
+    pub fn read(file: impl AsRef<Path>) -> Result<Vec<Self>> {
+        let file = file.as_ref();
+        let text = secret_in(file)?;
+        let lines = text.lines().map(str::trim);
+        let lines = lines.filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let name = file.display().to_string();
+        let all: Vec<_> = lines
+            .map(|line| Self::parse(&name, line))
+            .collect::<Result<_>>()?;
+        if all.is_empty() {
+            return Err(Error::invalid(format!(
+                "{name}: there are no credentials in it"
+            )));
+        }
+        Ok(all)
+    }
+
+    /// `scheme:credentials`, from what has the name `whose`.
+    fn parse(whose: &str, text: &str) -> Result<Self> {
         // Not repeated in the error: it may be a password.
         let (scheme, credentials) = text.split_once(':').ok_or_else(|| {
-            Error::invalid("ZK_AUTH: write scheme:credentials, as in digest:user:password")
+            Error::invalid(format!(
+                "{whose}: write scheme:credentials, as in digest:user:password"
+            ))
         })?;
         Ok(Self {
             scheme: scheme.to_owned(),
             credentials: credentials.to_owned(),
         })
     }
+}
+
+/// The text of a file, without the end of its last line.
+fn secret_in(file: &Path) -> Result<String> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Error::invalid(format!("{}: {error}", file.display())))?;
+    let text = text.strip_suffix('\n').unwrap_or(&text);
+    Ok(text.strip_suffix('\r').unwrap_or(text).to_owned())
 }
 
 impl SaslConfig {
@@ -281,6 +373,14 @@ impl SaslConfig {
 }
 
 impl TlsConfig {
+    /// What `other` does not name stays as it was.
+    fn set(&mut self, other: Self) {
+        self.ca = other.ca.or(self.ca.take());
+        self.certificate = other.certificate.or(self.certificate.take());
+        self.key = other.key.or(self.key.take());
+        self.server_name = other.server_name.or(self.server_name.take());
+    }
+
     #[cfg(feature = "tls")]
     fn add_to(&self, builder: ClientBuilder) -> Result<ClientBuilder> {
         use crate::link::Tls;
@@ -334,10 +434,92 @@ mod tests {
     use super::*;
 
     fn from(variables: &[(&str, &str)]) -> Result<ClientConfig> {
-        ClientConfig::from_variables(|name| {
+        over(ClientConfig::default(), variables)
+    }
+
+    fn over(config: ClientConfig, variables: &[(&str, &str)]) -> Result<ClientConfig> {
+        config.with_variables(|name| {
             let found = variables.iter().find(|(known, _)| *known == name);
             Ok(found.map(|(_, value)| (*value).to_owned()))
         })
+    }
+
+    #[test]
+    fn variables_win_over_settings_and_leave_the_rest() {
+        let settings = ClientConfig {
+            servers: "a".into(),
+            session_timeout_ms: Some(1),
+            sasl: Some(SaslConfig {
+                user: "alice".into(),
+                password: "old".into(),
+            }),
+            tls: Some(TlsConfig {
+                ca: Some("/ca".into()),
+                ..TlsConfig::default()
+            }),
+            creator_all: true,
+            ..ClientConfig::default()
+        };
+        assert_eq!(over(settings.clone(), &[]).expect("good"), settings);
+        let variables = [
+            ("ZK_CONNECT", "b"),
+            ("ZK_SASL_PASSWORD", "new"),
+            ("ZK_TLS_SERVER_NAME", "zk"),
+            ("ZK_ACL", "open"),
+        ];
+        let config = over(settings, &variables).expect("good");
+        assert_eq!(
+            (&*config.servers, config.session_timeout_ms),
+            ("b", Some(1))
+        );
+        let sasl = config.sasl.expect("it stays");
+        assert_eq!((&*sasl.user, &*sasl.password), ("alice", "new"));
+        let tls = config.tls.expect("it stays");
+        assert_eq!(tls.ca, Some("/ca".into()));
+        assert_eq!(tls.server_name.as_deref(), Some("zk"));
+        assert!(!config.creator_all);
+    }
+
+    #[test]
+    fn secrets_come_from_files_and_a_file_that_is_missing_is_an_error() {
+        let folder = tempfile::tempdir().expect("a place for files");
+        let file = |name: &str, text: &str| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, text).expect("it can be written");
+            file.to_str().expect("text").to_owned()
+        };
+        let auth = file("auth", "# ours\n\ndigest:a:b:c\nip:\n");
+        let password = file("password", " with spaces \n");
+        let config = from(&[
+            ("ZK_AUTH_FILE", &auth),
+            ("ZK_SASL_USER", "alice"),
+            ("ZK_SASL_PASSWORD_FILE", &password),
+        ]);
+        let config = config.expect("good");
+        let auth: Vec<_> = config
+            .auth
+            .iter()
+            .map(|auth| (&*auth.scheme, &*auth.credentials))
+            .collect();
+        assert_eq!(auth, [("digest", "a:b:c"), ("ip", "")]);
+        assert_eq!(config.sasl.expect("set").password, " with spaces ");
+        let bad = file("bad", "sesame\n");
+        let empty = file("empty", "\n");
+        for (variables, part) in [
+            (vec![("ZK_AUTH_FILE", "/no/such/file")], "/no/such/file"),
+            (vec![("ZK_AUTH_FILE", &bad)], "digest:user:password"),
+            (vec![("ZK_AUTH_FILE", &empty)], "no credentials"),
+            (
+                vec![("ZK_AUTH_FILE", &bad), ("ZK_AUTH", "sesame:x")],
+                "not both",
+            ),
+            (vec![("ZK_SASL_PASSWORD_FILE", &password)], "ZK_SASL_USER"),
+        ] {
+            let error = from(&variables).expect_err(part);
+            assert!(error.is_invalid(), "{error}");
+            let text = error.to_string();
+            assert!(text.contains(part) && !text.contains("sesame"), "{text}");
+        }
     }
 
     #[test]
@@ -399,7 +581,6 @@ mod tests {
     #[test]
     fn what_makes_no_sense_is_told_without_secrets() {
         for (variables, part) in [
-            (vec![], "ZK_CONNECT"),
             (
                 vec![("ZK_SESSION_TIMEOUT_MS", "10s")],
                 "ZK_SESSION_TIMEOUT_MS",
@@ -413,11 +594,7 @@ mod tests {
             (vec![("ZK_ACL", "sesame")], "ZK_ACL"),
             (vec![("ZK_TLS", "sesame")], "ZK_TLS"),
         ] {
-            let mut all = variables.clone();
-            if part != "ZK_CONNECT" {
-                all.push(("ZK_CONNECT", "a"));
-            }
-            let error = from(&all).expect_err(part);
+            let error = from(&variables).expect_err(part);
             assert!(error.is_invalid(), "{error}");
             let text = error.to_string();
             assert!(text.contains(part) && !text.contains("sesame"), "{text}");

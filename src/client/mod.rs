@@ -101,7 +101,9 @@ impl Client {
     /// | `ZK_SESSION_TIMEOUT_MS` | [`ClientBuilder::session_timeout`] |
     /// | `ZK_CONNECT_TIMEOUT_MS` | [`ClientBuilder::connect_timeout`] |
     /// | `ZK_AUTH` | credentials, as `digest:user:password` |
+    /// | `ZK_AUTH_FILE` | a file of credentials, see [`AuthConfig::read`](crate::AuthConfig::read) |
     /// | `ZK_SASL_USER`, `ZK_SASL_PASSWORD` | an account of SASL DIGEST-MD5 (feature `sasl`) |
+    /// | `ZK_SASL_PASSWORD_FILE` | a file that has the password |
     /// | `ZK_ACL` | `open` (the default) or `creator-all` |
     /// | `ZK_TLS_CA` | TLS with servers whose CA is in this PEM file (feature `tls`) |
     /// | `ZK_TLS` | `yes`: TLS also without `ZK_TLS_CA`, with the CAs of the system; `no`: none |
@@ -112,8 +114,8 @@ impl Client {
     /// [`ClientConfig::from_env`](crate::ClientConfig::from_env).
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if `ZK_CONNECT` is missing, or a variable makes no sense
-    /// or asks for a feature that was not compiled in; otherwise as [`ClientBuilder::connect`].
+    /// [`is_invalid`](Error::is_invalid) if `ZK_CONNECT` is missing, a file of credentials cannot be
+    /// read, or a variable makes no sense or asks for a feature that was not compiled in; otherwise as [`ClientBuilder::connect`].
     pub fn from_env() -> Result<Self> {
         config::ClientConfig::from_env()?.builder()?.connect()
     }

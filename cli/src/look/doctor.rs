@@ -1,12 +1,14 @@
 //! `zklock doctor`: the way to ZooKeeper, measured, and what would go wrong on it.
 
+use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use zklock::{Client, Mutex};
 
-use crate::arguments::{Connection, Doctor};
+use crate::arguments::Doctor;
+use crate::connect::Connection;
 use crate::status::Failure;
 
 /// For one server to answer who it is.
@@ -21,21 +23,32 @@ struct Server {
 }
 
 struct Answer {
-    version: String,
-    mode: String,
+    /// Not told over TLS: the word that asks for it is a plain one.
+    version: Option<String>,
+    mode: Option<String>,
+    /// The servers that the ensemble's own list has as observers.
+    observers: Vec<String>,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.version, &self.mode) {
+            (Some(version), Some(mode)) => write!(f, "ZooKeeper {version}, {mode}"),
+            _ => f.write_str("serves over TLS (which does not tell its version and role)"),
+        }
+    }
 }
 
 pub(crate) fn doctor(connection: &Connection, arguments: &Doctor) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let mut findings = Vec::new();
-    let servers: Vec<_> = hosts(connection.servers()?).into_iter().map(ask).collect();
+    let servers: Vec<_> = hosts(connection.servers())
+        .into_iter()
+        .map(|host| ask(connection, host))
+        .collect();
     for server in &servers {
         match &server.answer {
-            Ok(answer) => writeln!(
-                out,
-                "server {}: ZooKeeper {}, {}",
-                server.host, answer.version, answer.mode
-            )?,
+            Ok(answer) => writeln!(out, "server {}: {answer}", server.host)?,
             Err(why) => writeln!(out, "server {}: {why}", server.host)?,
         }
     }
@@ -129,14 +142,51 @@ fn hosts(servers: &str) -> Vec<String> {
         .collect()
 }
 
-fn ask(host: String) -> Server {
-    let answer = srvr(&host).map_err(|error| format!("no answer: {error}"));
-    Server {
-        answer: answer.and_then(|text| {
+/// By the plain word `srvr`; over TLS by a session of its own.
+fn ask(connection: &Connection, host: String) -> Server {
+    let answer = if connection.speaks_tls() {
+        ask_over_tls(connection, &host)
+    } else {
+        let answer = srvr(&host).map_err(|error| match error.kind() {
+            // What the system says of a time that ran out.
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                format!("no answer within {}", humantime::format_duration(ANSWER))
+            }
+            _ => format!("no answer: {error}"),
+        });
+        answer.and_then(|text| {
             parse(&text).ok_or_else(|| "reached, but it does not answer srvr".to_owned())
-        }),
-        host,
-    }
+        })
+    };
+    Server { host, answer }
+}
+
+fn ask_over_tls(connection: &Connection, host: &str) -> Result<Answer, String> {
+    let builder = connection.builder_for(host);
+    let builder = builder.map_err(|failure| failure.message)?;
+    let client = builder.connect_timeout(ANSWER).connect();
+    let client = client.map_err(|error| Failure::from(error).message)?;
+    let list = client.read("/zookeeper/config").ok().flatten();
+    let list = list.map(|(list, _)| String::from_utf8_lossy(&list).into_owned());
+    client.close();
+    Ok(Answer {
+        version: None,
+        mode: None,
+        observers: observers(list.as_deref().unwrap_or_default()),
+    })
+}
+
+/// The observers in the ensemble's list of its servers: `server.4=host:2888:3888:observer;2181`.
+fn observers(list: &str) -> Vec<String> {
+    let servers = list.lines().filter_map(|line| line.strip_prefix("server."));
+    servers
+        .filter_map(|server| server.split_once('='))
+        .filter(|(_, place)| {
+            let role = place.split(';').next().unwrap_or_default();
+            role.ends_with(":observer")
+        })
+        .map(|(_, place)| place.split(':').next().unwrap_or_default().to_owned())
+        .collect()
 }
 
 fn srvr(host: &str) -> io::Result<String> {
@@ -162,8 +212,9 @@ fn parse(answer: &str) -> Option<Answer> {
     let field = |name: &str| answer.lines().find_map(|line| line.strip_prefix(name));
     let version = field("Zookeeper version: ")?;
     Some(Answer {
-        version: version.split(['-', ',']).next()?.to_owned(),
-        mode: field("Mode: ")?.to_owned(),
+        version: Some(version.split(['-', ',']).next()?.to_owned()),
+        mode: Some(field("Mode: ")?.to_owned()),
+        observers: Vec::new(),
     })
 }
 
@@ -176,8 +227,8 @@ fn judge_servers(servers: &[Server]) -> Vec<String> {
     let silent = servers.len() - answered.len();
     if silent > 0 {
         findings.push(format!(
-            "{silent} of {} servers did not say what they are: down, out of reach, or with srvr \
-             left out of 4lw.commands.whitelist",
+            "{silent} of {} servers did not say what they are: down, out of reach, with srvr left \
+             out of 4lw.commands.whitelist, or at a port for TLS",
             servers.len()
         ));
     }
@@ -193,7 +244,11 @@ fn judge_servers(servers: &[Server]) -> Vec<String> {
             servers.len() - 1
         ));
     }
-    let mut versions: Vec<_> = answered.iter().map(|answer| &answer.version).collect();
+    findings.extend(judge_observers(servers));
+    let mut versions: Vec<_> = answered
+        .iter()
+        .filter_map(|answer| answer.version.as_ref())
+        .collect();
     versions.sort_unstable();
     versions.dedup();
     if versions.len() > 1 {
@@ -207,6 +262,31 @@ fn judge_servers(servers: &[Server]) -> Vec<String> {
         );
     }
     findings
+}
+
+/// What an observer tells of a session may have gone to a follower, and no further: then the lease
+/// rests on nothing.
+fn judge_observers(servers: &[Server]) -> Vec<String> {
+    let answered = servers
+        .iter()
+        .filter_map(|server| Some((&server.host, server.answer.as_ref().ok()?)));
+    let mut named: Vec<_> = answered
+        .clone()
+        .filter(|(_, answer)| answer.mode.as_deref() == Some("observer"))
+        .map(|(host, _)| host.clone())
+        .collect();
+    named.extend(answered.flat_map(|(_, answer)| answer.observers.clone()));
+    named.sort_unstable();
+    named.dedup();
+    named
+        .into_iter()
+        .map(|host| {
+            format!(
+                "{host} is an observer: one that gets its data from a follower \
+                 (observerMasterPort) can make a lock look held that is lost; name voting servers"
+            )
+        })
+        .collect()
 }
 
 fn judge_times(
@@ -252,7 +332,34 @@ mod tests {
     fn reads_what_a_server_says_of_itself() {
         let said = "Zookeeper version: 3.8.0-${mvngit.commit.id}, built on 2022\nMode: leader\n";
         let answer = parse(said).expect("complete");
-        assert_eq!((&*answer.version, &*answer.mode), ("3.8.0", "leader"));
+        assert_eq!(answer.to_string(), "ZooKeeper 3.8.0, leader");
         assert!(parse("srvr is not executed because it is not in the whitelist.\n").is_none());
+    }
+
+    #[test]
+    fn observers_are_warned_of_however_they_are_found() {
+        let list = "server.1=a:2888:3888:participant;0.0.0.0:2181\n\
+            server.2=b:2888:3888:observer;0.0.0.0:2181\nversion=0";
+        assert_eq!(observers(list), ["b"]);
+        assert_eq!(observers(""), [""; 0]);
+        let said = "Zookeeper version: 3.9.0, built\nMode: observer\n";
+        let servers = [
+            Server {
+                host: "c:2181".to_owned(),
+                answer: Ok(parse(said).expect("complete")),
+            },
+            Server {
+                host: "d:2281".to_owned(),
+                answer: Ok(Answer {
+                    version: None,
+                    mode: None,
+                    observers: observers(list),
+                }),
+            },
+        ];
+        let findings = judge_observers(&servers);
+        assert_eq!(findings.len(), 2, "{findings:?}");
+        assert!(findings[0].starts_with("b is an observer"));
+        assert!(findings[1].starts_with("c:2181 is an observer"));
     }
 }

@@ -1,6 +1,7 @@
 //! One holder or waiter, as it is shown.
 
 use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use zklock::{Client, Participant};
@@ -52,7 +53,7 @@ impl Entry {
             host: identity.map(|who| who.host().to_owned()),
             pid: identity.map(zklock::Identity::process_id),
             thread: identity.map(|who| who.thread().to_owned()),
-            since: identity.map(|who| humantime::format_rfc3339_seconds(who.since()).to_string()),
+            since: identity.and_then(|who| written(who.since())),
             session: None,
             data: String::from_utf8_lossy(participant.data()).into_owned(),
         }
@@ -78,6 +79,14 @@ impl Entry {
             (false, _) => "waits",
         }
     }
+}
+
+/// A time as RFC 3339 has it, if it can be one: what a node says may be anything.
+fn written(time: SystemTime) -> Option<String> {
+    /// The year 10000, in seconds since 1970.
+    const END: Duration = Duration::from_secs(253_402_300_800);
+    let since_1970 = time.duration_since(UNIX_EPOCH).ok()?;
+    (since_1970 < END).then(|| humantime::format_rfc3339_seconds(time).to_string())
 }
 
 /// A line for people. Nothing in it can move the cursor: data is anybody's.

@@ -4,7 +4,8 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use super::entry::{Entry, name_of};
 use super::kind::{Lock, Seen};
-use crate::arguments::{Break, Connection, Gc, Revoke};
+use crate::arguments::{Break, Gc, Revoke};
+use crate::connect::Connection;
 use crate::say;
 use crate::status::Failure;
 

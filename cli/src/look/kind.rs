@@ -53,15 +53,6 @@ impl Kind {
         Ok(kinds)
     }
 
-    /// The first of [`Kind::all_at`].
-    pub(crate) fn at(
-        client: &Client,
-        path: &str,
-        dialect: Dialect,
-    ) -> zklock::Result<Option<Self>> {
-        Ok(Self::all_at(client, path, dialect)?.into_iter().next())
-    }
-
     /// What a child of this name says about its folder.
     pub(crate) fn of_child(name: &str, dialect: Dialect) -> Option<Self> {
         // Not `locks`, which stands beside it: many folders are named so.

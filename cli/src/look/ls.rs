@@ -7,7 +7,8 @@ use zklock::{Client, Dialect};
 
 use super::entry::Entry;
 use super::kind::{Kind, Lock};
-use crate::arguments::{Connection, Ls};
+use crate::arguments::Ls;
+use crate::connect::Connection;
 use crate::say;
 use crate::status::Failure;
 

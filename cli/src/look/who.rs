@@ -9,7 +9,8 @@ use zklock::{Client, Dialect};
 
 use super::entry::Entry;
 use super::kind::Lock;
-use crate::arguments::{Connection, Watch, Who};
+use crate::arguments::{Watch, Who};
+use crate::connect::Connection;
 use crate::say;
 use crate::status::Failure;
 

@@ -8,10 +8,10 @@ use zklock::{
     RwReadGuard, RwWriteGuard, Semaphore,
 };
 
-use super::Run;
 use super::certainty::{self, Certainty};
-use crate::arguments::{Connection, Dialect};
-use crate::look::kind::Kind;
+use crate::arguments::{Dialect, Wanted};
+use crate::connect::Connection;
+use crate::look::kind::{self, Kind};
 use crate::status::Failure;
 
 pub(crate) enum Lock {
@@ -38,7 +38,7 @@ impl Lock {
     pub(crate) fn new(
         client: &Client,
         connection: &Connection,
-        arguments: &Run,
+        arguments: &Wanted,
     ) -> Result<Self, Failure> {
         let (path, dialect) = (arguments.path.as_str(), connection.dialect.into());
         let readers_and_writers = || {
@@ -72,20 +72,65 @@ impl Lock {
             return Ok(());
         }
         // Who cannot be asked about now will be asked for the lock, with more patience.
-        let Ok(in_use) = Kind::at(client, path, connection.dialect.into()) else {
+        let Ok(in_use) = kind::Lock::all_at(client, path, connection.dialect.into()) else {
             return Ok(());
         };
-        let advice = match (self, in_use) {
-            (Self::Plain(_), Some(Kind::ReadersAndWriters)) => "use --shared or --write as they do",
-            (Self::Shared(_) | Self::Write(_), Some(Kind::Mutex)) => {
-                "readers and writers need a path of their own"
+        for other in in_use {
+            let is_another = match self {
+                Self::Plain(_) => other.kind != Kind::Mutex,
+                Self::Shared(_) | Self::Write(_) => other.kind != Kind::ReadersAndWriters,
+                Self::Permits(_) => other.kind != Kind::Semaphore,
+            };
+            // Folders of a semaphore stay when nobody uses it.
+            if !is_another || other.queue().is_ok_and(|queue| queue.is_empty()) {
+                continue;
             }
-            _ => return Ok(()),
-        };
-        let in_use = in_use.map(Kind::name).unwrap_or_default();
-        Err(Failure::usage(format!(
-            "{path}: others use it as a {in_use} now, which your lock would not exclude; {advice}"
-        )))
+            let advice = match other.kind {
+                Kind::ReadersAndWriters => "use --shared or --write as they do",
+                Kind::Semaphore => "use --semaphore as they do",
+                Kind::Mutex | Kind::Simple => "yours needs a path of its own",
+            };
+            return Err(Failure::usage(format!(
+                "{path}: others use it as a {} now, which your lock, a {}, would not exclude; {advice}",
+                other.kind.name(),
+                self.kind().name()
+            )));
+        }
+        Ok(())
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Self::Plain(_) => Kind::Mutex,
+            Self::Shared(_) | Self::Write(_) => Kind::ReadersAndWriters,
+            Self::Permits(_) => Kind::Semaphore,
+        }
+    }
+
+    /// Refuses a lock that somebody above us holds, and would hold until we end.
+    pub(crate) fn refuse_nesting(&self, client: &Client, path: &str) -> Result<(), Failure> {
+        let held = std::env::var(super::HELD).unwrap_or_default();
+        for node in held.lines() {
+            let below = node
+                .strip_prefix(path)
+                .and_then(|node| node.strip_prefix('/'));
+            let Some(name) = below else {
+                continue;
+            };
+            let may_share = match self {
+                Self::Plain(_) | Self::Write(_) => false,
+                Self::Shared(_) => name.contains("__READ__") || name.contains("__rlock__"),
+                Self::Permits(permits) => permits.max().is_ok_and(|max| max > 1),
+            };
+            // Somebody's from a tree of other servers, or of one that has ended, is not there.
+            if !may_share && client.node(node).is_ok_and(|node| node.is_some()) {
+                return Err(Failure::usage(format!(
+                    "{path}: this runs under that lock already (ZKLOCK_HELD names {node}), and \
+                     would wait for itself"
+                )));
+            }
+        }
+        Ok(())
     }
 
     /// Waits for the lock; `None` if it is busy, or was for too long.

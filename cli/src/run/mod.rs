@@ -2,6 +2,7 @@
 
 mod certainty;
 mod course;
+pub(crate) mod hold;
 mod job;
 mod lock;
 mod report;
@@ -9,6 +10,7 @@ mod signals;
 mod supervisor;
 mod terminal;
 
+use std::env;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -24,14 +26,17 @@ use self::report::{Report, StatusFd};
 use self::signals::{Inbox, Sent};
 use self::supervisor::{Cause, Ending, Outcome, Settings, Supervisor};
 use self::terminal::Terminal;
-use crate::arguments::{Connection, Run, signal_name};
-use crate::connect::connect_within;
+use crate::arguments::{ConnectionArguments, Run, Wanted, signal_name};
+use crate::connect::Connection;
 use crate::status::{Failure, Status};
 use crate::{say, speak};
 
 /// How often in a session timeout the watchdog is told that we live. The lock is certain for about
 /// half of it at any moment, so several may be late.
 const BEATS: u32 = 16;
+
+/// The variable that tells nested runs under which locks they are.
+const HELD: &str = "ZKLOCK_HELD";
 
 /// The longest default of `--kill-after`.
 const KILL_AFTER: Duration = Duration::from_secs(3);
@@ -49,7 +54,7 @@ pub(crate) fn if_we_are_a_part() -> Option<u8> {
 }
 
 /// Runs the command, and returns what to exit with.
-pub(crate) fn run(connection: &Connection, arguments: &Run) -> u8 {
+pub(crate) fn run(connection: &ConnectionArguments, arguments: &Run) -> u8 {
     let status_fd = match arguments.status_fd.map(StatusFd::take).transpose() {
         Ok(status_fd) => status_fd,
         Err(failure) => return crate::fail(&failure),
@@ -58,6 +63,11 @@ pub(crate) fn run(connection: &Connection, arguments: &Run) -> u8 {
     if let Some(Err(error)) = status_fd.map(|status_fd| status_fd.write(&report)) {
         say(format_args!("--status-fd: {error}"));
     }
+    end(&report, death)
+}
+
+/// The last words; returns what to exit with, or ends by a signal.
+fn end(report: &Report, death: Option<Death>) -> u8 {
     speak::finish();
     if let Some(Death { signal, group }) = death {
         signals::die_by(signal, group);
@@ -73,7 +83,7 @@ struct Death {
     group: bool,
 }
 
-fn perform(connection: &Connection, arguments: &Run) -> (Report, Option<Death>) {
+fn perform(connection: &ConnectionArguments, arguments: &Run) -> (Report, Option<Death>) {
     // Before there is another thread.
     let inbox = Inbox::open().and_then(|inbox| speak::aside().map(|()| inbox));
     let inbox = match inbox.map_err(Failure::internal) {
@@ -84,7 +94,43 @@ fn perform(connection: &Connection, arguments: &Run) -> (Report, Option<Death>) 
         }
     };
     let terminal = Terminal::open();
-    match attempt(connection, arguments, &inbox, &terminal) {
+    let mut ran = attempt(connection, arguments, &inbox, &terminal);
+    while let Some(pause) = arguments.again
+        && goes_on(&ran, &inbox, &terminal)
+    {
+        if let Err((failure, _)) = &ran {
+            crate::fail(failure);
+        }
+        match inbox.forwarded.recv_timeout(pause) {
+            Ok(sent) => ran = Err((interrupted(sent.signal), None)),
+            Err(_) => ran = attempt(connection, arguments, &inbox, &terminal),
+        }
+    }
+    conclude_for_the_caller(ran, &arguments.wanted, &terminal)
+}
+
+/// Whether `--again` means to run it again: nobody has told us to end, and it may go better.
+fn goes_on(ran: &Result<Ending, Fallen>, inbox: &Inbox, terminal: &Terminal) -> bool {
+    let by_a_key = |ending: &Ending| {
+        matches!(ending, Ending::Signal(SIGINT | SIGQUIT)) && terminal.was_given()
+    };
+    let may_go_better = match ran {
+        Ok(ending) => !by_a_key(ending),
+        Err((failure, _)) => matches!(
+            failure.status,
+            Status::Lost | Status::Unreachable | Status::Busy
+        ),
+    };
+    may_go_better && !inbox.is_ending()
+}
+
+/// Says what went wrong; returns the report and the signal to end by.
+fn conclude_for_the_caller(
+    ran: Result<Ending, Fallen>,
+    wanted: &Wanted,
+    terminal: &Terminal,
+) -> (Report, Option<Death>) {
+    match ran {
         Ok(ending) => {
             let death = match ending {
                 Ending::Signal(signal) if is_told(signal) => Some(Death {
@@ -96,7 +142,10 @@ fn perform(connection: &Connection, arguments: &Run) -> (Report, Option<Death>) 
             (Report::of_command(ending), death)
         }
         Err((failure, ending)) => {
-            crate::fail(&failure);
+            let is_busy = failure.status == Status::Busy;
+            if !(is_busy && wanted.quiet) {
+                crate::fail(&failure);
+            }
             let death = match failure.status {
                 Status::Interrupted(signal) if is_told(signal) => Some(Death {
                     signal,
@@ -104,7 +153,11 @@ fn perform(connection: &Connection, arguments: &Run) -> (Report, Option<Death>) 
                 }),
                 _ => None,
             };
-            (Report::of_failure(&failure, ending), death)
+            let mut report = Report::of_failure(&failure, ending);
+            if let Some(status) = wanted.busy_status.filter(|_| is_busy) {
+                report.status = status;
+            }
+            (report, death)
         }
     }
 }
@@ -117,16 +170,14 @@ fn is_told(signal: i32) -> bool {
 
 /// Returns how the command ended.
 fn attempt(
-    connection: &Connection,
+    connection: &ConnectionArguments,
     arguments: &Run,
     inbox: &Inbox,
     terminal: &Terminal,
 ) -> Result<Ending, Fallen> {
     let before = |failure| (failure, None);
-    let deadline = arguments
-        .timeout
-        .filter(|timeout| !timeout.is_zero())
-        .and_then(|timeout| Instant::now().checked_add(timeout));
+    let connection = &connection.resolve().map_err(before)?;
+    let deadline = deadline(&arguments.wanted);
     kill_after(arguments, connection.session_timeout).map_err(before)?;
     let client = connect(connection, deadline, inbox).map_err(before)?;
     let ran = acquire_and_follow(&client, connection, arguments, deadline, inbox, terminal);
@@ -142,10 +193,11 @@ fn connect(
     inbox: &Inbox,
 ) -> Result<Client, Failure> {
     let builder = connection.builder()?;
+    let within = connection.connect_within(deadline);
     let (tell, told) = bounded(1);
     let connecting = thread::Builder::new().name("connect".to_owned());
     let started = connecting.spawn(move || {
-        let connected = builder.connect_timeout(connect_within(deadline)).connect();
+        let connected = builder.connect_timeout(within).connect();
         // After a signal nobody listens.
         let _ = tell.send(connected);
     });
@@ -172,10 +224,8 @@ fn acquire_and_follow(
         .session_timeout()
         .unwrap_or(connection.session_timeout);
     let kill_after = kill_after(arguments, granted).map_err(before)?;
-    let lock = Lock::new(client, connection, arguments).map_err(before)?;
-    lock.refuse_mixing(client, connection, &arguments.path)
-        .map_err(before)?;
-    let guard = acquire(&lock, arguments, deadline, inbox).map_err(before)?;
+    let guard = acquire_wanted(client, connection, &arguments.wanted, deadline, inbox);
+    let guard = guard.map_err(before)?;
     let settings = Settings {
         kill_after,
         signal: arguments.signal,
@@ -196,15 +246,28 @@ fn acquire_and_follow(
         // The command has ended before; what happened since was no harm to it.
         say(format_args!(
             "{}: giving the lock back: {error}",
-            arguments.path
+            arguments.wanted.path
         ));
     }
     ran
 }
 
+fn acquire_wanted(
+    client: &Client,
+    connection: &Connection,
+    wanted: &Wanted,
+    deadline: Option<Instant>,
+    inbox: &Inbox,
+) -> Result<Guard, Failure> {
+    let lock = Lock::new(client, connection, wanted)?;
+    lock.refuse_mixing(client, connection, &wanted.path)?;
+    lock.refuse_nesting(client, &wanted.path)?;
+    acquire(&lock, wanted, deadline, inbox)
+}
+
 fn acquire(
     lock: &Lock,
-    arguments: &Run,
+    arguments: &Wanted,
     deadline: Option<Instant>,
     inbox: &Inbox,
 ) -> Result<Guard, Failure> {
@@ -214,7 +277,7 @@ fn acquire(
     } else {
         Patience::Until(deadline)
     };
-    let acquired = lock.acquire(&patience, &inbox.stop);
+    let acquired = lock.acquire(&patience, &inbox.stop());
     // Also when the lock came at the same time: nothing is started after a signal.
     if let Ok(Sent { signal, .. }) = inbox.forwarded.try_recv() {
         return Err(interrupted(signal));
@@ -245,19 +308,23 @@ fn follow(
     inbox: &Inbox,
     terminal: &Terminal,
 ) -> Result<Ending, Fallen> {
-    let path = &arguments.path;
+    let path = &arguments.wanted.path;
     let cannot = |error: std::io::Error| (Failure::internal(error), None);
     let events = client.events();
     let token = guard
         .fencing_token()
         .map_err(|error| (error.into(), None))?;
     let session = client.session_id().map(|session| format!("0x{session:x}"));
-    let variables = [
+    let mut variables = vec![
+        (HELD, Some(held_by_now(guard.node()))),
         ("ZKLOCK_PATH", Some(path.clone())),
         ("ZKLOCK_NODE", Some(guard.node().to_owned())),
         ("ZKLOCK_SESSION", session),
         ("ZKLOCK_FENCING_TOKEN", token),
     ];
+    if !arguments.keep_env {
+        variables.extend(secrets().map(|name| (name, None)));
+    }
     let start = Start {
         command: &arguments.command,
         variables: &variables,
@@ -303,9 +370,26 @@ fn follow(
     conclude(arguments, outcome, known)
 }
 
+/// The variables that no command gets unless it is asked for: what else the command connects with
+/// is no business of ours.
+fn secrets() -> impl Iterator<Item = &'static str> {
+    let password = "ZK_SASL_PASSWORD";
+    // Half an account would be an error for whoever reads it.
+    let user = env::var_os(password).map(|_| "ZK_SASL_USER");
+    ["ZK_AUTH", password].into_iter().chain(user)
+}
+
+/// The nodes by which we and those above us hold, one a line.
+fn held_by_now(node: &str) -> String {
+    match env::var(HELD) {
+        Ok(above) if !above.is_empty() => format!("{above}\n{node}"),
+        _ => node.to_owned(),
+    }
+}
+
 /// What the outcome is to the caller.
 fn conclude(arguments: &Run, outcome: Outcome, known: Known) -> Result<Ending, Fallen> {
-    let path = &arguments.path;
+    let path = &arguments.wanted.path;
     if let Some(error) = known.failure {
         let command = arguments.command[0].to_string_lossy();
         let failure = Failure::new(shim::cannot_run(&error), format!("{command}: {error}"));
@@ -343,7 +427,7 @@ fn kill_after(arguments: &Run, session: Duration) -> Result<Duration, Failure> {
             humantime::format_duration(asked),
             humantime::format_duration(session),
         );
-        let needed = arguments.kill_after.unwrap_or_default() * 4;
+        let needed = arguments.kill_after.unwrap_or_default().saturating_mul(4);
         return Err(Failure::usage(format!(
             "--kill-after {asked} is more than a quarter of the session timeout, {session}; \
              it needs --session-timeout {} (and servers that grant it)",
@@ -353,8 +437,14 @@ fn kill_after(arguments: &Run, session: Duration) -> Result<Duration, Failure> {
     Ok(asked)
 }
 
+/// Until when to wait, connecting included.
+fn deadline(wanted: &Wanted) -> Option<Instant> {
+    let timeout = wanted.timeout.filter(|timeout| !timeout.is_zero());
+    timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+}
+
 /// To wait for no time is not to wait.
-fn at_once(arguments: &Run) -> bool {
+fn at_once(arguments: &Wanted) -> bool {
     arguments.at_once || arguments.timeout.is_some_and(|timeout| timeout.is_zero())
 }
 
@@ -362,6 +452,6 @@ fn interrupted(signal: i32) -> Failure {
     let name = signal_name(signal).unwrap_or("a signal");
     Failure::new(
         Status::Interrupted(signal),
-        format!("{name} ended the wait; the command was not started"),
+        format!("{name} ended it; no command was started"),
     )
 }

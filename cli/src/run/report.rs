@@ -1,11 +1,17 @@
 //! The line of JSON for `--status-fd`.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::fs::File;
+use std::io::{self, IoSlice, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+use rustix::fs::{OFlags, fcntl_getfl};
+use rustix::net::RecvFlags;
 use serde::Serialize;
 
+use super::job::receive;
 use super::supervisor::Ending;
 use crate::status::{Failure, Status, of_signal};
 
@@ -73,6 +79,21 @@ impl Report {
     }
 }
 
+/// A descriptor of our own for what a number names.
+///
+/// A number alone cannot be owned without unsafe code, and `/proc/self/fd` opens the file again, which
+/// needs a right that we may have given up since. So the number is sent to ourselves.
+fn take(number: i32) -> io::Result<File> {
+    let (ours, theirs) = UnixStream::pair()?;
+    let rights = [number];
+    let rights = [ControlMessage::ScmRights(&rights)];
+    let bytes = [IoSlice::new(b"f")];
+    sendmsg::<()>(theirs.as_raw_fd(), &bytes, &rights, MsgFlags::empty(), None)?;
+    let (_, received) = receive(&ours, RecvFlags::empty())?;
+    let received = received.ok_or(io::ErrorKind::InvalidInput)?;
+    Ok(File::from(received))
+}
+
 /// Where the line goes.
 pub(crate) struct StatusFd(File);
 
@@ -80,11 +101,11 @@ impl StatusFd {
     /// Takes the descriptor that our caller has opened for us, and keeps it from the command.
     pub(crate) fn take(number: i32) -> Result<Self, Failure> {
         let refuse = |error: io::Error| Failure::usage(format!("--status-fd {number}: {error}"));
-        // By its name, as a number alone cannot be owned without unsafe code.
-        let file = OpenOptions::new()
-            .append(true)
-            .open(format!("/proc/self/fd/{number}"))
-            .map_err(refuse)?;
+        let file = take(number).map_err(refuse)?;
+        let flags = fcntl_getfl(&file).map_err(|error| refuse(error.into()))?;
+        if flags & OFlags::RWMODE == OFlags::RDONLY {
+            return Err(refuse(io::ErrorKind::PermissionDenied.into()));
+        }
         // Those three the command is to have, whatever we write there.
         if number > 2 {
             fcntl(number, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))

@@ -2,8 +2,8 @@
 
 use std::fs;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -59,7 +59,7 @@ pub(crate) struct Sent {
 
 /// What came, in order.
 pub(crate) struct Inbox {
-    /// Of [`FORWARDED`]; a wait that uses `stop` is over when one is here.
+    /// Of [`FORWARDED`]; a wait that uses [`Inbox::stop`] is over when one is here.
     pub(crate) forwarded: Receiver<Sent>,
     /// A child changed its state.
     pub(crate) children: Receiver<()>,
@@ -67,7 +67,9 @@ pub(crate) struct Inbox {
     pub(crate) resumed: Receiver<()>,
     /// The key that stops (Ctrl-Z), while a command runs.
     pub(crate) stop_key: Receiver<()>,
-    pub(crate) stop: CancelToken,
+    stop: Arc<Mutex<CancelToken>>,
+    /// A signal that ends programs has come.
+    ending: Arc<AtomicBool>,
     /// As our caller has had it.
     pub(crate) mask: Mask,
     has_command: Arc<AtomicBool>,
@@ -79,7 +81,8 @@ struct Sorter {
     children: Sender<()>,
     resumed: Sender<()>,
     stop_key: Sender<()>,
-    stop: CancelToken,
+    stop: Arc<Mutex<CancelToken>>,
+    ending: Arc<AtomicBool>,
     has_command: Arc<AtomicBool>,
 }
 
@@ -95,14 +98,16 @@ impl Inbox {
         let (to_children, children) = unbounded();
         let (to_resumed, resumed) = unbounded();
         let (to_stop_key, stop_key) = unbounded();
-        let stop = CancelToken::new();
+        let stop = Arc::new(Mutex::new(CancelToken::new()));
+        let ending = Arc::default();
         let has_command = Arc::default();
         let sorter = Sorter {
             forwarded: to_forwarded,
             children: to_children,
             resumed: to_resumed,
             stop_key: to_stop_key,
-            stop: stop.clone(),
+            stop: Arc::clone(&stop),
+            ending: Arc::clone(&ending),
             has_command: Arc::clone(&has_command),
         };
         listen(sorter)?;
@@ -112,9 +117,28 @@ impl Inbox {
             resumed,
             stop_key,
             stop,
+            ending,
             mask,
             has_command,
         })
+    }
+
+    /// For one wait, which ends at the next signal of [`FORWARDED`], or at one that is here already.
+    pub(crate) fn stop(&self) -> CancelToken {
+        let token = CancelToken::new();
+        self.stop
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone_from(&token);
+        if !self.forwarded.is_empty() {
+            token.cancel();
+        }
+        token
+    }
+
+    /// Whether somebody has told us to end, since the beginning.
+    pub(crate) fn is_ending(&self) -> bool {
+        self.ending.load(Ordering::SeqCst)
     }
 
     /// From now on Ctrl-Z is told; before, it stopped us.
@@ -173,8 +197,13 @@ impl Sorter {
             SIGTSTP => self.stop_key(sent.sender),
             _ => {
                 // First, so that who finds the wait ended finds out why.
+                if matches!(sent.signal, SIGHUP | SIGINT | SIGQUIT | SIGTERM) {
+                    self.ending.store(true, Ordering::SeqCst);
+                }
                 let passed = self.forwarded.send(sent).is_ok();
-                self.stop.cancel();
+                let stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
+                let stop = stop.clone();
+                stop.cancel();
                 passed
             }
         };

@@ -33,7 +33,11 @@ pub(crate) fn bare() -> Command {
     let [become_it, with] = WITH_DEFAULT_SIGNALS;
     let mut command = Command::new(become_it);
     command.args([with, env!("CARGO_BIN_EXE_zklock")]);
-    command.env_remove("ZK_CONNECT").env_remove("ZK_AUTH");
+    for (name, _) in std::env::vars_os() {
+        if name.to_str().is_some_and(|name| name.starts_with("ZK")) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

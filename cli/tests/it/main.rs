@@ -3,11 +3,14 @@
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 
+mod configuration;
 mod fixtures;
+mod hostile;
 mod job;
 mod looking;
 mod losses;
 mod running;
+mod sections;
 mod signals;
 mod terminal;
 mod test_server;

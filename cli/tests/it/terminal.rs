@@ -232,3 +232,81 @@ fn control_z_does_nothing_without_a_shell() {
     terminal.expect("<words>");
     assert_eq!(terminal.end(), Some(0));
 }
+
+/// The reader asks for its keys on the terminal that the command had got: it was stopped for that, and
+/// zklock with it; the session ended, and another ran beside the command.
+#[test]
+fn others_in_a_pipeline_keep_the_terminal_and_stop_nobody() {
+    let path = "/terminal/pipeline";
+    let mut shell = OnTerminal::shell();
+    let program = env!("CARGO_BIN_EXE_zklock");
+    shell.type_in(&format!(
+        "{program} run --session-timeout=2s {path} -- sh -c 'echo working; sleep 1000' | \
+         (read first; read line </dev/tty; echo \"<$line>\"; read line </dev/tty)\n"
+    ));
+    wait_for_queue(&client(), path, 1);
+    // Past the end of a session that nobody keeps up.
+    shell.type_in("words\n");
+    shell.expect("<words>");
+    let next = ["run", "--timeout=4s", path, "--", "true"];
+    assert_eq!(crate::fixtures::said(&mut zklock(next)).status, 75);
+    shell.type_in(CTRL_C);
+    wait_for_queue(&client(), path, 0);
+    // What is typed before the shell is back may be thrown away.
+    shell.expect("$ ");
+    shell.type_in("exit\n");
+    shell.end();
+}
+
+/// Ctrl-C went to the command alone, and the script went on with its next step.
+#[test]
+fn control_c_ends_the_script_that_runs_us() {
+    for shell in ["bash", "sh"] {
+        let path = format!("/terminal/script-{shell}");
+        let program = env!("CARGO_BIN_EXE_zklock");
+        let script = format!(
+            "{program} run {path} -- sh -c 'echo ready\":\"; exec sleep 1000'; echo next\" \"step"
+        );
+        let mut terminal = OnTerminal::start(shell, &["-c", &script]);
+        terminal.expect("ready:");
+        terminal.type_in(CTRL_C);
+        let shown = Arc::clone(&terminal.shown);
+        assert_eq!(terminal.end(), Some(130), "{shell}");
+        let shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
+        assert!(!shown.contains("next step"), "{shell}: {shown}");
+    }
+}
+
+/// With `tostop` whoever writes from the background is stopped, and so was who supervised.
+#[test]
+fn writing_to_a_terminal_that_stops_writers_stops_nobody() {
+    let path = "/terminal/tostop";
+    let shell = OnTerminal::shell();
+    let program = env!("CARGO_BIN_EXE_zklock");
+    shell.type_in(&format!(
+        "stty tostop; {program} run -vv --session-timeout=1s {path} -- sleep 1000 </dev/null &\n"
+    ));
+    wait_for_queue(&client(), path, 1);
+    // Longer than the session of one who is stopped.
+    let next = ["run", "--timeout=4s", path, "--", "true"];
+    assert_eq!(crate::fixtures::said(&mut zklock(next)).status, 75);
+    shell.type_in("kill %1; wait; exit\n");
+    shell.end();
+    wait_for_queue(&client(), path, 0);
+}
+
+/// It began with SIGTTOU blocked.
+#[test]
+fn a_command_has_the_signals_of_its_caller() {
+    let mut terminal = OnTerminal::zklock(&[
+        "run",
+        "/terminal/mask",
+        "--",
+        "grep",
+        "-E",
+        "SigBlk|SigIgn",
+        "/proc/self/status",
+    ]);
+    terminal.expect("SigBlk:\t0000000000000000");
+    assert_eq!(terminal.end(), Some(0));
+}

@@ -24,6 +24,7 @@ use std::process::Command;
 pub(crate) use self::elsewhere::Job;
 #[cfg(target_os = "linux")]
 pub(crate) use self::guarded::Job;
+pub(crate) use self::wire::receive;
 use super::signals::Mask;
 use super::supervisor::Ending;
 

@@ -211,7 +211,7 @@ pub(super) fn send(
 }
 
 /// Returns the text, and the descriptor that came with it. The end is `Errno::PIPE`.
-pub(super) fn receive(
+pub(crate) fn receive(
     from: impl AsFd,
     flags: RecvFlags,
 ) -> Result<(String, Option<OwnedFd>), Errno> {
