@@ -227,7 +227,7 @@ impl Error {
             Kind::SessionLost => ErrorKind::SessionLost,
             Kind::LeaseShort => ErrorKind::LeaseShort,
             Kind::Removed => ErrorKind::Removed,
-            Kind::ConnectionLoss | Kind::ConnectFailed => ErrorKind::ConnectionLoss,
+            Kind::ConnectionLoss | Kind::ConnectFailed | Kind::NotNow => ErrorKind::ConnectionLoss,
             Kind::NoAuth | Kind::AuthFailed | Kind::InvalidAcl => ErrorKind::NoAuth,
             Kind::WouldDeadlock => ErrorKind::WouldDeadlock,
             Kind::Invalid => ErrorKind::Invalid,

@@ -100,7 +100,7 @@ impl fmt::Display for Stats {
         write!(
             f,
             "tenures: {} in {:?}, {} unconfirmed, {} lost; sessions: {}, {} lost, {} breaks, \
-             {} reconnects; {} orphans cleaned, {} retries, {} left out; ",
+             {} reconnects; {} orphans cleaned, {} retries, {} put off, {} left out; ",
             self.tenures,
             self.tenure_time,
             self.unconfirmed,
@@ -111,6 +111,7 @@ impl fmt::Display for Stats {
             self.reconnects,
             self.orphans_cleaned,
             self.retries,
+            self.put_off,
             self.left_out,
         )?;
         write!(f, "now: {} wait, {} held, ", self.waiting, self.held)?;
@@ -283,6 +284,7 @@ mod tests {
             losses: next(),
             orphans_cleaned: next(),
             retries: next(),
+            put_off: next(),
             left_out: next(),
             waiting: next(),
             held: next(),
