@@ -2,6 +2,7 @@
 //! is ahead.
 
 use crate::session::observe::say;
+use std::cmp;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,6 +19,7 @@ use crate::wait::bound::Patience;
 use crate::znode::children::Children;
 use crate::znode::names::{Class, Grammar};
 use crate::znode::path::{LockPath, split};
+use crate::znode::sequence::Sequence;
 use crate::znode::verdict::{Rule, TieOrder, Verdict, nobody_behind, verdict_by};
 
 /// How a contender that is not first waits for its turn. The guarantees are the same; the cost and
@@ -61,6 +63,8 @@ pub(crate) struct GlobalQueue {
     /// first list leaves the watch that lets it take over without another list.
     second_lately: AtomicBool,
     pub(super) tail: Tail,
+    /// The names of the other kind of lock that may be in the folder by mistake.
+    other_kind: Option<Grammar>,
 }
 
 /// One acquire on its way through the queue, and the watches that it has left. A watch outlives the
@@ -98,6 +102,7 @@ impl GlobalQueue {
         may_linger: bool,
     ) -> Self {
         Self {
+            other_kind: grammar.of_other_kind(),
             folder: Folder::of_marked_nodes(session, path, grammar, may_linger),
             class,
             rule: Rule::of(class),
@@ -139,6 +144,32 @@ impl GlobalQueue {
             folder_watch: None,
             node_watch: None,
         }
+    }
+
+    /// An error if a lock of another kind is used in this folder: the two do not exclude each other.
+    /// Only whoever came later is told, which is us if nodes of the other kind are before `own`, or
+    /// we have none.
+    pub(super) fn refuse_other_kind(&self, own: Option<&str>, children: &Children) -> Step<()> {
+        let Some(other_kind) = &self.other_kind else {
+            return Ok(());
+        };
+        let grammar = self.folder.grammar();
+        let own = own.and_then(|own| grammar.parse(own));
+        let came_first = |name: &&str| {
+            let other = other_kind.parse(name);
+            let is_before = |number: Sequence| {
+                own.is_none_or(|own| number.order(own.sequence) == Some(cmp::Ordering::Less))
+            };
+            other.is_some_and(|other| is_before(other.sequence)) && grammar.parse(name).is_none()
+        };
+        let Some(name) = children.iter().find(came_first) else {
+            return Ok(());
+        };
+        let (folder, ours, theirs) = (self.folder.path(), grammar.kind(), other_kind.kind());
+        Err(CallError::Left(Error::invalid(format!(
+            "{folder}: this is {ours}, and {name} there is of {theirs}: they do not exclude each \
+             other; use locks of one kind at one path"
+        ))))
     }
 
     /// What a newcomer would have to wait for.
@@ -204,7 +235,10 @@ impl Contest for GlobalQueue {
         let contact = contact.map_err(|error| self.folder.failure(error))?;
         let listed = self.folder.list(&contact);
         let children = listed.map_err(|error| self.folder.failure(error))?;
-        match self.obstacle(&children.unwrap_or_default()) {
+        let children = children.unwrap_or_default();
+        let alone = self.refuse_other_kind(None, &children);
+        alone.map_err(|error| self.folder.failure(error))?;
+        match self.obstacle(&children) {
             Obstacle::Nothing => {}
             Obstacle::PerhapsNobodyInside => return self.take_if_given_up(claim),
             Obstacle::Somebody => return Ok(None),
@@ -333,6 +367,7 @@ impl Attempt<'_> {
         };
         let queue = self.queue;
         let own = split(&self.place.nodes()[0].path).1.to_owned();
+        queue.refuse_other_kind(Some(&own), &children)?;
         let mut ties = TieOrder::default();
         loop {
             match verdict_by(queue.rule, queue.folder.grammar(), &own, &children, &ties) {

@@ -86,7 +86,11 @@ pub(crate) fn try_entering(contact: &Contact<'_>, entrants: &mut [Entrant<'_>]) 
     let lists = contact.list_all(&folders)?;
     let mut singly = false;
     for (at, (entrant, children)) in entrants.iter().zip(lists).enumerate() {
-        match children.map(|children| entrant.queue.obstacle(&children)) {
+        let obstacle = children.and_then(|children| {
+            entrant.queue.refuse_other_kind(None, &children)?;
+            Ok(entrant.queue.obstacle(&children))
+        });
+        match obstacle {
             Ok(Obstacle::Nothing) => {}
             Ok(Obstacle::Somebody) => return Ok(Tried::Busy(at)),
             Ok(Obstacle::PerhapsNobodyInside) | Err(CallError::Refused(_)) => singly = true,
@@ -270,8 +274,12 @@ impl Entrant<'_> {
         if let (Ok(children), true) = (children, self.place.is_entered(contact)) {
             let (_, own) = split(&self.place.nodes()[0].path);
             look.is_listed = children.iter().any(|child| child == own);
-            // Where a tie must be broken, whoever goes on from here does it.
-            if let Verdict::Held { others_behind } = self.queue.verdict(own, &children) {
+            // Where a tie must be broken, or a lock of another kind is refused, whoever goes on from
+            // here does it.
+            let alone = self.queue.refuse_other_kind(Some(own), &children);
+            if alone.is_ok()
+                && let Verdict::Held { others_behind } = self.queue.verdict(own, &children)
+            {
                 look.verdict = Some(others_behind);
             }
         }

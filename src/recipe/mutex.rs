@@ -116,7 +116,9 @@ impl Mutex {
     /// # Errors
     /// [`is_connection_loss`](Error::is_connection_loss), [`is_no_auth`](Error::is_no_auth),
     /// [`is_closed`](Error::is_closed), [`is_forked`](Error::is_forked), or a refusal by the
-    /// server. Nothing is left behind in ZooKeeper.
+    /// server. [`is_invalid`](Error::is_invalid) if a list shows that a [`RwLock`](crate::RwLock)
+    /// is in use at this path: the two do not exclude each other. Nothing is left behind in
+    /// ZooKeeper.
     #[inline]
     pub fn lock(&self) -> Result<MutexGuard> {
         self.lock_within(&Bound::none(), &self.data)

@@ -48,6 +48,9 @@ use crate::znode::path::LockPath;
 ///   [`Mutex`](crate::Mutex), with one difference: later readers of a process do not wait until
 ///   readers whose session was lost are gone. They queue again.
 ///
+/// It does not exclude a [`Mutex`](crate::Mutex) at the same path. Whoever comes second there gets
+/// an error ([`is_invalid`](Error::is_invalid)) that names both kinds, as far as a list shows it.
+///
 /// Curator's `InterProcessReadWriteLock` and kazoo's `ReadLock` and `WriteLock` can take part, see
 /// [`RwLockBuilder::dialect`]; and so can recipes of one's own, see [`RwLockBuilder::labels`].
 ///

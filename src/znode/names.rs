@@ -196,6 +196,31 @@ impl Grammar {
             .join("/")
     }
 
+    /// The names of the other kind of lock that may be in the same folder by mistake: of a mutex, a
+    /// read-write lock's; of that, a mutex's. Not of locks whose names are their users' own, which
+    /// share folders on purpose.
+    pub(crate) fn of_other_kind(&self) -> Option<Self> {
+        let (class, _) = self.labels.first()?;
+        let is_own = |label: &Cow<'_, str>| matches!(label, Cow::Owned(_));
+        if self.labels.iter().any(|(_, label)| is_own(label)) {
+            return None;
+        }
+        match class {
+            Class::Exclusive => Some(Self::rw(self.dialect)),
+            Class::Read | Class::Write => Some(Self::mutex(self.dialect, None)),
+            Class::Lease | Class::Member | Class::Sole => None,
+        }
+    }
+
+    /// What people call a lock with these names.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self.labels.first() {
+            Some((Class::Exclusive, _)) => "a mutex",
+            Some((Class::Read | Class::Write, _)) => "a read-write lock",
+            _ => "another lock",
+        }
+    }
+
     #[cfg(not(shuttle))]
     fn is_default(&self, label: &str) -> bool {
         let of_dialect = Self::mutex(self.dialect, None);

@@ -1,9 +1,8 @@
 //! The read-write lock on a server that works.
 
-use std::sync::Mutex;
 use std::time::Duration;
 
-use zklock::{AcquireOptions, CancelToken, LockState, RwLock};
+use zklock::{AcquireOptions, CancelToken, Dialect, LockState, Mutex, RwLock};
 
 use crate::fixtures::{SOON, children, client, client_at, raw, server, wait_for_children};
 use crate::support::{Matcher, Proxy, opcode, wait_until};
@@ -77,7 +76,7 @@ fn a_waiting_writer_is_not_overtaken() {
     let path = "/rw/fifo";
     let clients = [client(), client(), client()];
     let locks: Vec<_> = clients.iter().map(|c| rw(c, path)).collect();
-    let order = Mutex::new(Vec::new());
+    let order = std::sync::Mutex::new(Vec::new());
     let done = |name| order.lock().expect("no panic").push(name);
     let reading = locks[0].read().expect("free");
     std::thread::scope(|scope| {
@@ -466,4 +465,62 @@ fn a_try_to_read_by_a_writer_does_not_wait_for_a_connection() {
     // Nothing of the try has stayed.
     wait_for_children(server(), path, 1);
     assert!(lock.try_read().expect("answers").is_some());
+}
+
+/// A mutex and a read-write lock at one path do not exclude each other, and both were let in. Now
+/// the second one is told, by the list that it makes in any case.
+#[test]
+fn a_mutex_at_the_same_path_is_refused_and_refuses() {
+    for dialect in [Dialect::Curator, Dialect::Kazoo] {
+        let path = format!("/rw/mixed-{dialect:?}");
+        let clients = [client(), client()];
+        let mutex = Mutex::builder(&clients[0], &path).dialect(dialect);
+        let mutex = mutex.build().expect("good");
+        let lock = RwLock::builder(&clients[1], &path).dialect(dialect);
+        let lock = lock.build().expect("good");
+        let told = |error: zklock::Error| {
+            let text = error.to_string();
+            assert!(error.is_invalid() && text.contains(&path), "{text}");
+            assert!(
+                text.contains("a mutex") && text.contains("a read-write lock"),
+                "{text}"
+            );
+        };
+        if dialect == Dialect::Curator {
+            let holds = mutex.lock().expect("free");
+            told(lock.try_write().map(drop).expect_err("two kinds"));
+            told(lock.try_read().map(drop).expect_err("two kinds"));
+            told(lock.write().map(drop).expect_err("two kinds"));
+            told(lock.read().map(drop).expect_err("two kinds"));
+            let both = zklock::MultiLock::builder().with(lock.write_side());
+            let side = Mutex::new(&clients[1], "/rw/mixed-beside").expect("good");
+            let both = both.with(&side).build().expect("two paths");
+            told(both.try_lock().map(drop).expect_err("two kinds"));
+            told(both.lock().map(drop).expect_err("two kinds"));
+            // Nothing of them has stayed, and whoever came first goes on.
+            wait_for_children(server(), &path, 1);
+            drop(mutex.try_lock().expect("re-entrant"));
+            drop(holds);
+        }
+        let holds = lock.read().expect("free");
+        told(mutex.try_lock().map(drop).expect_err("two kinds"));
+        told(mutex.lock().map(drop).expect_err("two kinds"));
+        drop(holds);
+        drop(mutex.lock().expect("nobody of another kind"));
+        let holds = lock.write().expect("nobody of another kind");
+        // In kazoo's dialect a writer is a mutex, too.
+        match mutex.try_lock() {
+            Ok(None) => assert_eq!(dialect, Dialect::Kazoo),
+            Ok(Some(_)) => panic!("{dialect:?}: two hold"),
+            Err(error) => told(error),
+        }
+        drop(holds);
+        // Names of one's own share a folder on purpose.
+        let name = zklock::LockName::new("beside-").expect("good");
+        let named = Mutex::builder(&clients[0], &path)
+            .dialect(dialect)
+            .name(name);
+        let _named = named.build().expect("good").lock().expect("free");
+        assert!(lock.try_write().expect("answers").is_some());
+    }
 }
