@@ -100,7 +100,7 @@ pub(super) fn leave_for_certain(
             Err(CallError::Refused(Refusal::NoNode)) if asked => Ok(Some(())),
             Err(CallError::Refused(Refusal::NoNode)) => Err(CallError::Left(Error::removed(node))),
             deleted => {
-                asked |= matches!(deleted, Err(CallError::Unknown));
+                asked |= deleted.as_ref().is_err_and(CallError::may_be_done);
                 deleted.map(Some)
             }
         }
