@@ -126,6 +126,7 @@ fn order(pool: &Semaphore, item: u32, orders: &Sender<Order>) -> zklock::Result<
 /// Says of each item whether it was done.
 fn work(to_do: &Receiver<Order>, done: &Sender<std::result::Result<u32, u32>>) {
     for Order { item, permit } in to_do {
+        println!("item {item} begins");
         let result = select! {
             recv(permit.lost()) -> _ => Err(item),
             // The call to the API.

@@ -1,14 +1,22 @@
 //! [`Transaction`]: writes that the servers execute only while the lock is ours.
 
+mod plan;
+
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
+use self::plan::{Planned, in_question, plan};
+
 use crate::error::{Error, Result, StepRefusal};
 use crate::session::backend::{Change, Changed, Refusal};
-use crate::session::{CallError, Changes, LossReason, Step};
+use crate::session::{CallError, Changes, Contact, LossReason, Step};
 use crate::tenure::Tenure;
 use crate::znode::node::NodeMode;
 use crate::znode::path;
+
+/// How often a transaction is sent whose steps depend on what exists, if that changes all the time.
+const MOST_LOOKS: usize = 10;
 
 /// Writes to ZooKeeper that the servers execute together, and only if a lock is ours at that
 /// moment; from [`MutexGuard::transaction`](crate::MutexGuard::transaction) and its like.
@@ -20,7 +28,8 @@ use crate::znode::path;
 ///   has lost its lock, changes nothing. (A [`FencingToken`](crate::FencingToken) does the same for
 ///   another store, if that store checks it.)
 /// - **Only through the guard's own session.** It is sent once, on the connection that is open, and
-///   not repeated. It borrows its guard, so the lock cannot be given back before the answer.
+///   not repeated (but for [`ensure`](Self::ensure) and [`put`](Self::put), after the servers have
+///   refused it). It borrows its guard, so the lock cannot be given back before the answer.
 /// - **A thread that takes over** from another one of this process may hold by the same node. The
 ///   first thread's transaction was answered before that, or lost with its connection. One that was
 ///   lost is executed before anything that is sent on the next connection, or never.
@@ -32,39 +41,10 @@ use crate::znode::path;
 /// and returns it; [`commit`](Self::commit) says what is wrong with a step.
 ///
 /// # A ledger with its fence inside ZooKeeper
-/// Read, decide, write. The version says that nobody else wrote in between, not even a lost attempt
-/// of our own; the transaction says that the lock is ours.
+/// This is `examples/ledger.rs`; it works on an ensemble that has never seen a ledger.
 ///
 /// ```no_run
-/// # fn main() -> zklock::Result<()> {
-/// let client = zklock::Client::connect("localhost:2181")?;
-/// let lock = zklock::Mutex::new(&client, "/locks/ledger")?;
-/// let guard = lock.lock()?;
-/// let (data, version) = client.read("/ledger/balance")?.unwrap_or_default();
-/// let balance: i64 = String::from_utf8_lossy(&data).parse().unwrap_or(0);
-/// let entry = format!("/ledger/entries/{}-{version}", guard.fencing_token()?);
-/// let done = guard
-///     .transaction()
-///     .set("/ledger/balance", (balance + 10).to_string(), Some(version))
-///     .create(&entry, "10")
-///     .commit();
-/// match done {
-///     Ok(_) => println!("booked"),
-///     // Nothing was written; somebody else may hold the lock.
-///     Err(error) if error.is_lock_lost() => println!("not booked"),
-///     // The answer was lost. The entry has a name of its own, so it can be looked for.
-///     Err(error) if error.is_connection_loss() => {
-///         let booked = client.read(&entry)?.is_some();
-///         if booked || guard.state() != zklock::LockState::Lost {
-///             println!("booked: {booked}");
-///         } else {
-///             println!("lock again, and then look again");
-///         }
-///     }
-///     Err(error) => return Err(error),
-/// }
-/// # Ok(())
-/// # }
+#[doc = include_str!("../../examples/ledger.rs")]
 /// ```
 ///
 /// # When a token in another store is the way
@@ -77,7 +57,7 @@ use crate::znode::path;
 pub struct Transaction<'g> {
     /// Of the locks that must be ours. Never empty.
     fence: Vec<&'g Tenure>,
-    changes: Vec<Change>,
+    steps: Vec<Planned>,
     /// The first thing that is wrong with a step.
     wrong: Option<Error>,
 }
@@ -100,26 +80,63 @@ pub enum Outcome {
     Deleted,
     /// The node was there, in the version that was asked for.
     Checked,
+    /// The node is there.
+    Ensured {
+        /// Whether it was created by this step. The nodes above it may have been there before.
+        created: bool,
+    },
 }
 
 impl<'g> Transaction<'g> {
     pub(crate) fn fenced_by(fence: Vec<&'g Tenure>) -> Self {
         Self {
             fence,
-            changes: Vec::new(),
+            steps: Vec::new(),
             wrong: None,
         }
     }
 
     /// Creates a persistent node with the client's ACL. The node above it must exist, or be created
-    /// by an earlier step.
+    /// by an earlier step, such as [`ensure`](Self::ensure).
     pub fn create(self, path: &str, data: impl Into<Vec<u8>>) -> Self {
         let change = Change::Create {
             path: path.to_owned(),
             data: Arc::from(data.into()),
             mode: NodeMode::Persistent,
         };
-        self.with(change, None)
+        self.with(Planned::Change(change), None)
+    }
+
+    /// Makes sure that a node is there: it and those above it are created, persistent, empty and with
+    /// the client's ACL, as far as they are missing. If it is there, this needs the permission to
+    /// read it.
+    ///
+    /// What is missing is looked at first, and the whole is refused by the servers, looked at again
+    /// and sent again if that has changed meanwhile.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// let guard = lock.lock()?;
+    /// guard
+    ///     .transaction()
+    ///     .ensure("/jobs/nightly/done")
+    ///     .create("/jobs/nightly/done/2026-11-21", "")
+    ///     .commit()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn ensure(self, path: &str) -> Self {
+        let path = path.to_owned();
+        self.with(Planned::Ensure { path }, None)
+    }
+
+    /// Sets the data of a node, whatever its version, or creates it with that data, and those above
+    /// it as [`ensure`](Self::ensure) does. Its [`Outcome`] says which.
+    pub fn put(self, path: &str, data: impl Into<Vec<u8>>) -> Self {
+        let (path, data) = (path.to_owned(), Arc::from(data.into()));
+        self.with(Planned::Put { path, data }, None)
     }
 
     /// Replaces the data of a node; with a version, only if the data still has that version.
@@ -129,13 +146,13 @@ impl<'g> Transaction<'g> {
             data: Arc::from(data.into()),
             version,
         };
-        self.with(change, version)
+        self.with(Planned::Change(change), version)
     }
 
     /// Deletes a node without children; with a version, only if its data still has that version.
     pub fn delete(self, path: &str, version: Option<i32>) -> Self {
         let path = path.to_owned();
-        self.with(Change::Delete { path, version }, version)
+        self.with(Planned::Change(Change::Delete { path, version }), version)
     }
 
     /// Makes the other steps depend on a node: they are executed only if it exists, and with a
@@ -159,12 +176,12 @@ impl<'g> Transaction<'g> {
     /// ```
     pub fn check(self, path: &str, version: Option<i32>) -> Self {
         let path = path.to_owned();
-        self.with(Change::Check { path, version }, version)
+        self.with(Planned::Change(Change::Check { path, version }), version)
     }
 
-    fn with(mut self, change: Change, version: Option<i32>) -> Self {
-        let path = change.path();
-        let deletes = matches!(change, Change::Delete { .. });
+    fn with(mut self, step: Planned, version: Option<i32>) -> Self {
+        let path = step.path();
+        let deletes = matches!(step, Planned::Change(Change::Delete { .. }));
         let wrong = if let Err(why) = path::check_any(path) {
             Some(why)
         } else if version.is_some_and(|version| version < 0) {
@@ -177,7 +194,7 @@ impl<'g> Transaction<'g> {
         if let (None, Some(wrong)) = (&self.wrong, wrong) {
             self.wrong = Some(Error::invalid(wrong));
         }
-        self.changes.push(change);
+        self.steps.push(step);
         self
     }
 
@@ -230,17 +247,63 @@ impl<'g> Transaction<'g> {
             return Err(wrong);
         }
         self.check_fence()?;
-        match self.send() {
-            Ok(Changes::Made(changed)) => {
-                let fences = changed.len() - self.changes.len();
-                let made = self.changes.iter().zip(changed.into_iter().skip(fences));
-                Ok(made
-                    .map(|(change, changed)| outcome(change, changed))
-                    .collect())
+        let mut changes = self.plan().map_err(|error| self.failure(error))?;
+        for _ in 0..MOST_LOOKS {
+            match self.send(&changes) {
+                Ok(Changes::Made(changed)) => return Ok(self.outcomes(&changes, changed)),
+                Ok(Changes::Refused { index, refusal }) => {
+                    let refused = self.refused(index, refusal, &changes);
+                    // Nothing was done. Is it another world than the one that was looked at?
+                    let was_planned = refused.failed_step().is_some_and(|step| {
+                        matches!(step.why, StepRefusal::NoNode | StepRefusal::NodeExists)
+                    });
+                    let again = match was_planned {
+                        true => self.plan().map_err(|error| self.failure(error))?,
+                        false => return Err(refused),
+                    };
+                    if is_same(&again, &changes) {
+                        return Err(refused);
+                    }
+                    changes = again;
+                }
+                Err(error) => return Err(self.failure(error)),
             }
-            Ok(Changes::Refused { index, refusal }) => Err(self.refused(index, refusal)),
-            Err(error) => Err(self.failure(error)),
         }
+        Err(Error::refused(format!(
+            "{}: the nodes that the transaction is to make come and go: it was refused {MOST_LOOKS} \
+             times, and nothing was written",
+            self.fence[0].node()
+        )))
+    }
+
+    /// The steps as changes. The answer to a refused multi is as new as what it was refused for, so a
+    /// look after it sees that.
+    fn plan(&self) -> Step<Vec<(usize, Change)>> {
+        let in_question = in_question(&self.steps);
+        let mut exists = HashSet::new();
+        if !in_question.is_empty() {
+            let stats = self.contact()?.stats(&in_question)?;
+            let looked_at = in_question.into_iter().zip(stats);
+            exists.extend(looked_at.filter_map(|(path, stat)| stat.map(|_| path)));
+        }
+        Ok(plan(&self.steps, exists))
+    }
+
+    /// One for each step: that of its last change.
+    fn outcomes(&self, changes: &[(usize, Change)], changed: Vec<Changed>) -> Vec<Outcome> {
+        let fences = changed.len() - changes.len();
+        let made = changes.iter().zip(changed.into_iter().skip(fences));
+        let mut outcomes: Vec<Outcome> = Vec::with_capacity(self.steps.len());
+        for ((number, change), changed) in made {
+            outcomes.truncate(*number);
+            outcomes.push(match &self.steps[*number] {
+                Planned::Ensure { .. } => Outcome::Ensured {
+                    created: matches!(change, Change::Create { .. }),
+                },
+                Planned::Change(_) | Planned::Put { .. } => outcome(change, changed),
+            });
+        }
+        outcomes
     }
 
     /// Checks what can be known without asking.
@@ -275,22 +338,32 @@ impl<'g> Transaction<'g> {
         Ok(())
     }
 
-    fn send(&self) -> Step<Changes> {
+    /// The open connection, if all locks stand on it.
+    fn contact(&self) -> Step<Contact<'_>> {
         let contact = self.fence[0].session().contact()?;
         for tenure in &self.fence {
             tenure.stands_on(&contact)?;
         }
+        Ok(contact)
+    }
+
+    fn send(&self, changes: &[(usize, Change)]) -> Step<Changes> {
+        let contact = self.contact()?;
         let checks = self.nodes().map(|node| Change::Check {
             path: node.to_owned(),
             version: None,
         });
-        contact.change_all(checks.chain(self.changes.iter().cloned()).collect())
+        let changes = changes.iter().map(|(_, change)| change.clone());
+        contact.change_all(checks.chain(changes).collect())
     }
 
-    fn refused(&self, index: usize, refusal: Refusal) -> Error {
+    fn refused(&self, index: usize, refusal: Refusal, changes: &[(usize, Change)]) -> Error {
         let fences = self.nodes().count();
-        if let Some(step) = index.checked_sub(fences) {
-            let path = self.changes.get(step).map_or("", Change::path);
+        if let Some(at) = index.checked_sub(fences) {
+            let (step, path) = match changes.get(at) {
+                Some((step, change)) => (*step, change.path()),
+                None => (at, ""),
+            };
             let failed = |why| Error::failed_at(step, why, path);
             return match refusal {
                 Refusal::NoNode => failed(StepRefusal::NoNode),
@@ -346,6 +419,15 @@ impl<'g> Transaction<'g> {
     }
 }
 
+/// Whether two plans of the same steps come to the same: what differs is what is made.
+fn is_same(one: &[(usize, Change)], other: &[(usize, Change)]) -> bool {
+    let key = |(number, change): &(usize, Change)| {
+        let path = change.path().to_owned();
+        (*number, std::mem::discriminant(change), path)
+    };
+    one.iter().map(key).eq(other.iter().map(key))
+}
+
 fn outcome(change: &Change, changed: Changed) -> Outcome {
     match (change, changed) {
         (_, Changed::Created(created)) => Outcome::Created { path: created.path },
@@ -363,7 +445,7 @@ impl fmt::Debug for Transaction<'_> {
             .field("fence", &self.nodes().collect::<Vec<_>>())
             .field(
                 "paths",
-                &self.changes.iter().map(Change::path).collect::<Vec<_>>(),
+                &self.steps.iter().map(Planned::path).collect::<Vec<_>>(),
             )
             .finish_non_exhaustive()
     }

@@ -72,6 +72,88 @@ fn all_is_done_and_told() {
     guard.unlock().expect("held");
 }
 
+/// On a fresh ensemble a transaction failed for want of the nodes above, and nothing made them.
+#[test]
+fn nodes_are_made_as_far_as_they_are_missing() {
+    let client = client();
+    let lock = mutex(&client, "/fenced/made/lock");
+    let guard = lock.lock().expect("free");
+    let commit = || {
+        let steps = guard
+            .transaction()
+            .ensure("/fenced/made/a/b")
+            .put("/fenced/made/c/d", "1");
+        steps.put("/fenced/made/a/b", "2").commit().expect("held")
+    };
+    let created = |path: &str| Outcome::Created { path: path.into() };
+    let first = [
+        Outcome::Ensured { created: true },
+        created("/fenced/made/c/d"),
+        Outcome::Set { version: 1 },
+    ];
+    assert_eq!(commit(), first);
+    let second = [
+        Outcome::Ensured { created: false },
+        Outcome::Set { version: 1 },
+        Outcome::Set { version: 2 },
+    ];
+    assert_eq!(commit(), second);
+    assert_eq!(data_of("/fenced/made/a/b"), "2");
+    // What cannot be made is told with the step that could not.
+    let under_the_lock = format!("{}/x", guard.path());
+    let refused = guard
+        .transaction()
+        .put("/fenced/made/e", "")
+        .ensure(&under_the_lock)
+        .commit();
+    let step = refused.expect_err("below an ephemeral node").failed_step();
+    assert_eq!(step, Some(FailedStep::new(1, StepRefusal::EphemeralParent)));
+    assert_eq!(client.read("/fenced/made/e").expect("answers"), None);
+    // A step of the caller's own that is wrong is not tried again.
+    let refused = guard
+        .transaction()
+        .ensure("/fenced/made/f")
+        .create("/fenced/made/c", "")
+        .commit();
+    let step = refused.expect_err("it is there").failed_step();
+    assert_eq!(step, Some(FailedStep::new(1, StepRefusal::NodeExists)));
+    guard.unlock().expect("held");
+}
+
+/// What is missing is another thing when the transaction comes than when it was looked at.
+#[test]
+fn what_changes_after_the_look_is_looked_at_again() {
+    let (proxy, client) = proxied();
+    let lock = mutex(&client, "/fenced/race/lock");
+    let guard = lock.lock().expect("free");
+    make("/fenced/race/goes", "");
+    let held = proxy.hold_request(opcode::MULTI);
+    std::thread::scope(|scope| {
+        let steps = guard.transaction().ensure("/fenced/race/comes/here");
+        let steps = steps.put("/fenced/race/goes", "1");
+        // Not the guard itself, which stays with its thread.
+        let others = scope.spawn(move || {
+            held.wait_until_held(SOON);
+            make("/fenced/race/comes", "");
+            let gone = raw(server()).delete("/fenced/race/goes");
+            gone.expect("made above");
+            held.release();
+        });
+        let done = steps.commit().expect("held");
+        others.join().expect("no panic");
+        let path = "/fenced/race/goes".to_owned();
+        assert_eq!(
+            done,
+            [
+                Outcome::Ensured { created: true },
+                Outcome::Created { path }
+            ]
+        );
+    });
+    assert_eq!(data_of("/fenced/race/goes"), "1");
+    guard.unlock().expect("held");
+}
+
 /// Holds a transaction back on its way, removes the node of the lock by hand, and lets it go on.
 fn late(proxy: &Proxy, node: &str, path: &str, transaction: Transaction<'_>) {
     make(path, "before");
