@@ -57,6 +57,12 @@
 //! `lock.try_lock()?;`, put `#![warn(let_underscore_drop, unused_results)]` into your program.
 //! Nothing warns of `.is_some()`.
 //!
+//! # On an executor
+//! Every call blocks its thread, and so does dropping a guard: for a round trip, and for a sixth of
+//! the session timeout when a server falls silent. Re-entry goes by thread, so two tasks on one
+//! thread of an executor do not exclude each other. `docs/executors.md` has the bounds, and a
+//! pattern for tokio that `examples/executor.rs` makes a function of.
+//!
 //! # Where to start
 //! [`Client`] connects. Then, by what you need:
 //!
