@@ -111,9 +111,7 @@ impl From<Dialect> for zklock::Dialect {
 
 #[derive(Subcommand, Debug)]
 pub(crate) enum Verb {
-    #[cfg(unix)]
     Run(Run),
-    #[cfg(unix)]
     Hold(Hold),
     Ls(Ls),
     Who(Who),
