@@ -28,6 +28,12 @@ pub(crate) fn server() -> &'static Server {
     })
 }
 
+/// As [`server`], and Apache's whatever `ZKLOCK_TEST_SERVER` says.
+pub(crate) fn apache() -> &'static Server {
+    static SERVER: OnceLock<Server> = OnceLock::new();
+    SERVER.get_or_init(|| Server::builder().apache().start())
+}
+
 /// A client of these servers; over TLS if `ZKLOCK_TEST_TLS` is set, with what ends TLS before each of
 /// them, so that every fault there is hits a connection that is sealed.
 pub(crate) fn builder(servers: &str) -> ClientBuilder {

@@ -1,4 +1,15 @@
-//! Tests on real servers: one file for each recipe and one for each kind of trouble.
+//! Tests on servers: one file for each recipe and one for each kind of trouble.
+//!
+//! They run on either server, as `ZKLOCK_TEST_SERVER` says: on that of `test-server/` (`embedded`),
+//! which is in this process, or on Apache ZooKeeper (`zookeeper`, also if it says nothing). These need
+//! Apache's, and get it either way:
+//!
+//! | where | why |
+//! |---|---|
+//! | `partitions`, the failovers of `outages`, ensembles in `testbed` | several servers |
+//! | `tls`, `sasl` | the server has neither |
+//! | those of `testbed` that kill processes | it is none |
+//! | `slow_networks` | how much a slow link carries depends on how soon answers come, and ours come too soon |
 
 #[path = "../support/mod.rs"]
 mod support;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use zklock::AcquireOptions;
 
-use crate::fixtures::{SOON, builder, mutex, server};
+use crate::fixtures::{SOON, apache, builder, mutex};
 use crate::support::Proxy;
 
 /// 4 Mbit/s.
@@ -15,7 +15,7 @@ const T: Duration = Duration::from_secs(10);
 /// less than that. Once such a lock was never taken: each connection broke at it, under everybody.
 #[test]
 fn a_megabyte_of_node_data_breaks_nothing() {
-    let proxy = Proxy::start(server().addr());
+    let proxy = Proxy::start(apache().addr());
     proxy.limit_rate(RATE);
     let client = builder(&proxy.connect_string()).session_timeout(T);
     let client = client.connect().expect("it serves");

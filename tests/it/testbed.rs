@@ -34,7 +34,7 @@ fn is_timeout(error: &io::Error) -> bool {
 
 #[test]
 fn server_serves_and_is_gone_after_drop() {
-    let server = Server::start();
+    let server = Server::builder().apache().start();
     let (pid, addr) = (server.pid(), server.addr());
     let home = data_folder(&server);
     assert!(server.admin("srvr").contains("Mode: standalone"));
@@ -60,7 +60,7 @@ fn data_folder(server: &Server) -> String {
 
 #[test]
 fn server_keeps_its_port_and_data_over_a_kill() {
-    let server = Server::start();
+    let server = Server::builder().apache().start();
     let addr = server.addr();
     let mut session = RawSession::open(addr, SESSION).expect("the server serves");
     session
@@ -125,7 +125,7 @@ fn holder_of_a_server() {
     if env::var_os(HOLDER_ROLE).is_none() {
         return;
     }
-    let server = Server::start();
+    let server = Server::builder().apache().start();
     println!("holds {} {}", server.pid(), data_folder(&server));
     // Ends by SIGKILL, or when the test that started this has gone.
     let _ = io::stdin().read_line(&mut String::new());

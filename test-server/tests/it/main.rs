@@ -3,6 +3,7 @@
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 
+mod clients;
 mod differential;
 mod hostile;
 mod verbs;
