@@ -73,14 +73,21 @@ pub(super) struct Outcome {
     pub(super) done: bool,
     /// A multi was refused.
     pub(super) refused: bool,
-    /// The server does not know a request for several lists, or chokes on it.
-    pub(super) no_lists: bool,
+    /// Of whether the server knows a request for several lists.
+    pub(super) lists: Sign,
     /// The same of a multi.
-    pub(super) no_writes: bool,
+    pub(super) writes: Sign,
 }
 
-/// After so many breaks in a row that met a packet of one kind, servers get no more of it.
-const MOST_BREAKS: u32 = 2;
+/// What an answer, or its lack, says of whether a server knows a kind of request.
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Sign {
+    #[default]
+    Nothing,
+    HungUp,
+    Answered,
+    Unknown,
+}
 
 impl Batch {
     /// All that has no answer yet: writes first, then what goes by itself, then lists.
@@ -227,15 +234,17 @@ fn is_by_one(pack: Pack, error: ServerError) -> bool {
 
 impl Outcome {
     fn note(&mut self, pack: Pack, answer: &Answer) {
-        let chokes = match answer {
-            Answer::Lost(lost) => lost.breaks >= MOST_BREAKS,
-            Answer::Refused(error) => *error == ServerError::Unimplemented,
-            Answer::Done(_) => false,
+        let sign = match answer {
+            Answer::Lost(lost) if lost.breaks > 0 => Sign::HungUp,
+            Answer::Refused(ServerError::Unimplemented) => Sign::Unknown,
+            Answer::Lost(_) | Answer::Refused(ServerError::Throttled) => Sign::Nothing,
+            Answer::Done(_) | Answer::Refused(_) => Sign::Answered,
         };
-        match pack {
-            Pack::List => self.no_lists |= chokes,
-            _ => self.no_writes |= chokes,
-        }
+        let before = match pack {
+            Pack::List => &mut self.lists,
+            _ => &mut self.writes,
+        };
+        *before = sign.max(*before);
         if pack == Pack::Write {
             match answer {
                 Answer::Done(Reply::Multi(_)) => self.done = true,

@@ -407,6 +407,7 @@ impl Down<'_> {
             Past::Session(ticket) => std::mem::replace(&mut ticket.announced, true),
             _ => false,
         };
+        self.wire.state.lock().sessions_survive |= resumed;
         self.failed_rounds = 0;
         let timeout = epoch.lease().timeout();
         self.wire.tell(LinkEvent::Connected {

@@ -265,6 +265,11 @@ impl Lease {
         self.ends().is_none_or(|end| end.since(self.now()) < beat)
     }
 
+    /// Whether nodes of ours stand, or one may come to: somebody would lose something with the session.
+    pub(crate) fn is_relied_on(&self) -> bool {
+        self.standing.load(Ordering::Acquire) > 0 || self.seeking.load(Ordering::Acquire) > 0
+    }
+
     /// Whether probes must be writes: a node of ours stands, or is next in line.
     pub(crate) fn wants_writes(&self) -> bool {
         !self.by_sync

@@ -65,6 +65,7 @@ mod gate;
 mod group;
 mod hosts;
 mod in_flight;
+pub(crate) mod known;
 mod lease;
 mod probes;
 mod probing;
@@ -240,6 +241,13 @@ impl Link {
         let gate = Gate::open(Arc::clone(&wire))?;
         wire.spawn("zklock-down", downstream::run)?;
         Ok((Self { wire }, gate))
+    }
+
+    /// Whether the end of this connection would cost nobody a lock.
+    pub(crate) fn is_harmless(&self, connection: u64) -> bool {
+        let state = self.wire.state.lock();
+        let server = state.open_server(connection);
+        server.is_none_or(|server| state.is_harmless(&server))
     }
 
     /// Lets traffic through on exactly this connection, if it is still there.

@@ -79,7 +79,8 @@ impl State {
 
     /// Says all that waits, now.
     pub(super) fn say_waiting(&mut self, server: &Server) {
-        while let Some((groups, packing)) = self.waiting.next_batch() {
+        let is_harmless = self.is_harmless(server);
+        while let Some((groups, packing)) = self.waiting.next_batch(is_harmless) {
             self.say_together(server, groups, packing);
         }
     }
@@ -183,7 +184,7 @@ impl Wire {
             return;
         }
         let mut state = self.state.lock();
-        state.waiting.note(rest.outcome);
+        state.waiting.note(connection, rest.outcome);
         if rest.again.is_empty() {
             return;
         }

@@ -91,6 +91,7 @@ fn relay(wire: &Wire, buffer: &mut FrameBuffer) -> bool {
     let mut relayed = Relayed::default();
     let mut state = wire.state.lock();
     let server = state.server.clone().filter(|_| state.open);
+    let connection = server.as_ref().map_or(0, |server| server.connection);
     take_frames(&mut state, server.as_deref(), buffer, &mut relayed);
     drop(state);
     if let Some(server) = server {
@@ -100,7 +101,7 @@ fn relay(wire: &Wire, buffer: &mut FrameBuffer) -> bool {
             wire.flush(&server);
         }
     }
-    wire.tell_lost(relayed.told);
+    wire.tell_lost(connection, relayed.told);
     if relayed.refused > 0 {
         say!(
             wire,

@@ -9,8 +9,9 @@
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
 
-use super::batch::{MOST_BYTES, Outcome, Packing};
+use super::batch::{MOST_BYTES, Outcome, Packing, Sign};
 use super::group::Group;
+use super::known::Known;
 
 /// So many packets keep a server busy: it takes some 50 us for each, and answers within a few
 /// hundred.
@@ -35,9 +36,9 @@ pub(super) struct Waiting {
 /// What came of sharing packets before.
 #[derive(Default)]
 struct Experience {
-    /// Servers do not know, or choke on, such packets.
-    no_writes: bool,
-    no_lists: bool,
+    /// Whether servers know such packets.
+    writes: Known,
+    lists: Known,
     /// Multis refused since the last one that was done.
     refusals: u32,
     /// So many groups more go by themselves.
@@ -85,8 +86,8 @@ impl Waiting {
         self.longest.checked_sub(waited)
     }
 
-    /// What is to be said together next, and how.
-    pub(super) fn next_batch(&mut self) -> Option<(Vec<Group>, Packing)> {
+    /// What is to be said together next, and how. `is_harmless`: a hang-up would cost nobody a lock.
+    pub(super) fn next_batch(&mut self, is_harmless: bool) -> Option<(Vec<Group>, Packing)> {
         let mut batch = NextBatch::default();
         let taken = self.groups.iter().take_while(|group| batch.takes(group));
         let (count, bytes) = (taken.count(), batch.bytes);
@@ -98,15 +99,28 @@ impl Waiting {
         let packing = match groups.as_slice() {
             [] => return None,
             [one] if !one.has_company_of_its_own() => Packing::NONE,
-            several => self.experience.packing(several.len()),
+            several => self.experience.packing(several.len(), is_harmless),
         };
         Some((groups, packing))
     }
 
-    pub(super) fn note(&mut self, outcome: Outcome) {
+    /// What came of packets on this connection.
+    pub(super) fn note(&mut self, connection: u64, outcome: Outcome) {
         let experience = &mut self.experience;
-        experience.no_writes |= outcome.no_writes;
-        experience.no_lists |= outcome.no_lists;
+        let each = [
+            (&mut experience.writes, outcome.writes),
+            (&mut experience.lists, outcome.lists),
+        ];
+        for (known, sign) in each {
+            match sign {
+                Sign::Nothing => {}
+                Sign::Answered => known.answered(connection),
+                Sign::Unknown => known.refused(Instant::now()),
+                Sign::HungUp => {
+                    known.hung_up(connection, Instant::now());
+                }
+            }
+        }
         if outcome.done {
             experience.refusals = 0;
         } else if outcome.refused {
@@ -127,15 +141,16 @@ impl Waiting {
 }
 
 impl Experience {
-    fn packing(&mut self, groups: usize) -> Packing {
+    fn packing(&mut self, groups: usize, is_harmless: bool) -> Packing {
         if self.apart > 0 {
             let groups = u32::try_from(groups).unwrap_or(u32::MAX);
             self.apart = self.apart.saturating_sub(groups);
             return Packing::NONE;
         }
+        let now = Instant::now();
         Packing {
-            writes: !self.no_writes,
-            lists: !self.no_lists,
+            writes: self.writes.may_ask(now, || is_harmless),
+            lists: self.lists.may_ask(now, || is_harmless),
         }
     }
 }

@@ -178,6 +178,8 @@ pub(super) struct State {
     pub(super) server: Option<Arc<Server>>,
     /// The session lets traffic through on `server`.
     pub(super) open: bool,
+    /// A session of this client has survived the end of its connection.
+    pub(super) sessions_survive: bool,
     pub(super) in_flight: InFlight,
     /// Behind that.
     pub(super) waiting: Waiting,
@@ -330,7 +332,7 @@ impl Wire {
         let unsaid = state.waiting.take_all();
         drop(state);
         self.changed.notify_all();
-        self.tell_lost(told);
+        self.tell_lost(server.connection, told);
         unsaid.into_iter().for_each(Group::tell_lost);
         self.tell(LinkEvent::Suspended {
             epoch: Arc::clone(&server.epoch),
@@ -340,11 +342,11 @@ impl Wire {
 
     /// Tells those whose requests went down with a connection. A reply among what they had heard
     /// before may be malformed: the connection is gone already.
-    pub(super) fn tell_lost(&self, told: Vec<Said>) {
+    pub(super) fn tell_lost(&self, connection: u64, told: Vec<Said>) {
         for said in told {
             let rest = said.tell();
             rest.again.into_iter().for_each(Group::tell_lost);
-            self.state.lock().waiting.note(rest.outcome);
+            self.state.lock().waiting.note(connection, rest.outcome);
         }
     }
 
@@ -376,6 +378,7 @@ impl State {
             loopback: None,
             server: None,
             open: false,
+            sessions_survive: false,
             in_flight: InFlight::default(),
             waiting: Waiting::new(longest_wait),
             outgoing: Vec::new(),
@@ -407,6 +410,11 @@ impl State {
     pub(super) fn open_server(&self, connection: u64) -> Option<Arc<Server>> {
         let server = self.server.as_ref().filter(|_| self.open)?;
         (server.connection == connection).then(|| Arc::clone(server))
+    }
+
+    /// Whether the end of this connection would cost nobody a lock.
+    pub(super) fn is_harmless(&self, server: &Server) -> bool {
+        self.sessions_survive || !server.epoch.lease().is_relied_on()
     }
 
     /// Whether so much more can be kept for a server that does not take it at once.

@@ -1,6 +1,7 @@
 //! Requests of our own in the link's words, and the answers to them in the engine's.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::acl::Acl;
 use super::backend::{
@@ -8,9 +9,10 @@ use super::backend::{
     WatchKind,
 };
 use super::refusal::Asked;
+use crate::link::known::Known;
 use crate::link::voice::{self, Company, NotSent};
 use crate::link::{Link, codec};
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::Mutex;
 use crate::znode::node::{NodeMode, NodeStat};
 
 /// After so many breaks in a row that met the same request, that request is taken for their cause.
@@ -20,9 +22,9 @@ const MOST_BREAKS: u32 = 3;
 pub(super) struct Speaker {
     chroot: Arc<str>,
     acl: Arc<[codec::Access]>,
-    /// A server has refused a `create2`, which came with 3.5, or hung up on it: a plain create is
-    /// used from then on, and the transaction of a node asked for when it is wanted.
-    no_create2: Arc<AtomicBool>,
+    /// Of `create2`, which came with 3.5. Where it is not known, a plain create is used, and the
+    /// transaction of a node asked for when it is wanted.
+    create2: Arc<Mutex<Known>>,
 }
 
 impl Speaker {
@@ -35,7 +37,7 @@ impl Speaker {
         Self {
             chroot: chroot.into(),
             acl: entries.collect(),
-            no_create2: Arc::default(),
+            create2: Arc::default(),
         }
     }
 
@@ -69,19 +71,31 @@ impl Speaker {
         }
     }
 
-    fn create(&self, path: &str, data: &[u8], mode: NodeMode) -> codec::Request {
+    fn create(
+        &self,
+        path: &str,
+        data: &[u8],
+        mode: NodeMode,
+        is_harmless: impl FnOnce() -> bool,
+    ) -> codec::Request {
         let node = self.new_node(path, data, mode);
         // Nobody needs the transaction that created a folder.
-        if mode == NodeMode::Persistent || self.no_create2.load(Ordering::Relaxed) {
-            codec::Request::Create(node)
-        } else {
+        let wants_stat = mode != NodeMode::Persistent;
+        if wants_stat && self.create2.lock().may_ask(Instant::now(), is_harmless) {
             codec::Request::Create2(node)
+        } else {
+            codec::Request::Create(node)
         }
     }
 
-    pub(super) fn say(&self, request: &Request) -> codec::Request {
+    /// `is_harmless`: a server that hangs up on it would cost nobody a lock.
+    pub(super) fn say(
+        &self,
+        request: &Request,
+        is_harmless: impl FnOnce() -> bool,
+    ) -> codec::Request {
         match request {
-            Request::Create { path, data, mode } => self.create(path, data, *mode),
+            Request::Create { path, data, mode } => self.create(path, data, *mode, is_harmless),
             Request::Delete { path, version } => codec::Request::Delete {
                 path: self.full(path),
                 version: *version,
@@ -159,7 +173,8 @@ fn strip(chroot: &str, path: &str) -> String {
 pub(super) struct Answers {
     slot: Arc<dyn backend::Slot>,
     chroot: Arc<str>,
-    no_create2: Arc<AtomicBool>,
+    create2: Arc<Mutex<Known>>,
+    connection: u64,
     kinds: Vec<Kind>,
 }
 
@@ -183,6 +198,7 @@ impl Answers {
         slot: Arc<dyn backend::Slot>,
         requests: &[Request],
         said: &[codec::Request],
+        connection: u64,
         speaker: &Speaker,
     ) -> Arc<Self> {
         let kinds = requests.iter().zip(said).map(|(request, said)| Kind {
@@ -196,7 +212,8 @@ impl Answers {
         Arc::new(Self {
             slot,
             chroot: Arc::clone(&speaker.chroot),
-            no_create2: Arc::clone(&speaker.no_create2),
+            create2: Arc::clone(&speaker.create2),
+            connection,
             kinds: kinds.collect(),
         })
     }
@@ -204,12 +221,11 @@ impl Answers {
     pub(super) fn submit(
         self: Arc<Self>,
         link: &Link,
-        connection: u64,
         requests: &[codec::Request],
         company: Company,
     ) -> Result<(), NotOpen> {
         let slot: Arc<dyn voice::Slot> = self.clone();
-        match link.submit(connection, requests, company, slot) {
+        match link.submit(self.connection, requests, company, slot) {
             Ok(()) => Ok(()),
             Err(NotSent::NotOpen) => Err(NotOpen),
             Err(why) => {
@@ -242,28 +258,36 @@ impl Answers {
                     not_now => Err(not_now),
                 }
             }
-            voice::Answer::Done(reply) => Ok(self.reply(reply)),
+            voice::Answer::Done(reply) => {
+                // In company it is said as a plain create.
+                if let codec::Reply::CreatedWithStat(..) = reply {
+                    self.create2.lock().answered(self.connection);
+                }
+                Ok(self.reply(reply))
+            }
             voice::Answer::Refused(codec::ServerError::NoNode) if kind.said == Said::Stat => {
                 Ok(Reply::Stat(None))
             }
             voice::Answer::Refused(error) => {
                 if error == codec::ServerError::Unimplemented && kind.said == Said::Create2 {
-                    self.no_create2.store(true, Ordering::Relaxed);
+                    self.create2.lock().refused(Instant::now());
                     return Err(NoReply::Refused(Refusal::Unknown));
                 }
                 Err(NoReply::of(kind.asked, error))
             }
-            voice::Answer::Lost(lost) if lost.breaks >= MOST_BREAKS => Err(NoReply::Poison {
-                bytes: lost.bytes,
-                breaks: lost.breaks,
-            }),
             voice::Answer::Lost(lost) => {
                 // An old server hangs up on what it does not know. Should it have been something
                 // else, a plain create does as well.
-                if kind.said == Said::Create2 && lost.breaks + 1 >= MOST_BREAKS {
-                    self.no_create2.store(true, Ordering::Relaxed);
+                let is_unknown = kind.said == Said::Create2
+                    && lost.breaks > 0
+                    && self.create2.lock().hung_up(self.connection, Instant::now());
+                if lost.breaks < MOST_BREAKS || is_unknown {
+                    return Err(NoReply::Lost);
                 }
-                Err(NoReply::Lost)
+                Err(NoReply::Poison {
+                    bytes: lost.bytes,
+                    breaks: lost.breaks,
+                })
             }
         }
     }

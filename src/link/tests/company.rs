@@ -434,6 +434,36 @@ fn packets_that_servers_choke_on_are_not_sent_for_ever() {
     }
 }
 
+/// Servers that are restarted hang up on what they know as well. It was never asked again.
+#[test]
+fn packets_that_were_answered_before_are_sent_after_ordinary_breaks() {
+    let server = FakeServer::start();
+    let mut stage = Stage::new(&server);
+    for round in 0..3 {
+        let busy = stage.busy();
+        let all = ["/a", "/b"].map(|path| stage.share(&[delete(path)]));
+        stage.idle(&busy);
+        let (writes, _) = stage.asked(MULTI);
+        if round == 0 {
+            let done = [result(DELETE, &[]), result(DELETE, &[])];
+            stage.served.reply_with(writes, 9, &results(&done));
+            for answers in all {
+                assert_eq!(soon(&answers), [DONE]);
+            }
+            let busy = stage.busy();
+            let _all = ["/a", "/b"].map(|path| stage.share(&[delete(path)]));
+            stage.idle(&busy);
+            stage.asked(MULTI);
+        }
+        let both = std::net::Shutdown::Both;
+        stage.served.0.0.shutdown(both).expect("up");
+        let (served, _) = server.grant(7, LONG);
+        stage.served = served;
+        stage.bench.suspended();
+        stage.connection = stage.bench.opened();
+    }
+}
+
 /// Whoever waits is told before the break is.
 #[test]
 fn a_break_answers_those_who_wait() {
