@@ -162,6 +162,13 @@ impl Place {
         }
     }
 
+    /// Has the process say more than servers take in a moment, beside what it does.
+    pub(crate) fn load(&self) {
+        if let Some(worker) = &self.worker {
+            worker.say("load");
+        }
+    }
+
     pub(crate) fn cont(&self, history: &History) {
         if let Some(worker) = &self.worker {
             process::cont(worker.child.id());

@@ -6,7 +6,9 @@ use crate::aim;
 use crate::crew::WORKERS;
 use crate::random::Random;
 use crate::stage::Stage;
-use crate::support::{Direction, Proxy, RawSession, Server, opcode, process, wait_for_some};
+use crate::support::{
+    Action, Direction, Matcher, Proxy, RawSession, Server, opcode, process, wait_for_some,
+};
 
 const SERVERS: usize = 3;
 
@@ -38,16 +40,39 @@ pub(crate) enum Fault {
     /// The worker reaches one server only, and that is cut off from its peers.
     ShareOfPartition(usize, usize),
     NodeRemoved,
+    /// Servers are too busy for every third request of the worker.
+    WorkerThrottled(usize),
+    /// Servers cannot say what became of some of the worker's requests, with this error: of some they
+    /// have done, and of some they have not.
+    WorkerMisled(usize, i32),
+    /// Servers take nothing from the worker, which has more to say than is kept for them.
+    WorkerStalled(usize),
 }
 
+/// Too busy.
+const THROTTLED: i32 = -127;
+/// The two ways to say that it is unknown what became of a request.
+const LOST_TRACK: [i32; 2] = [-4, -7];
+
 impl Fault {
+    /// One of those in which servers answer that they do not do it for now, or seem to take it.
+    pub(crate) fn pick_refusal(random: &mut Random) -> Fault {
+        let worker = random.place(WORKERS);
+        let code = random.of(&LOST_TRACK);
+        match random.below(5) {
+            0 | 1 => Fault::WorkerThrottled(worker),
+            2 | 3 => Fault::WorkerMisled(worker, code),
+            _ => Fault::WorkerStalled(worker),
+        }
+    }
+
     pub(crate) fn pick(random: &mut Random) -> Fault {
         let server = random.place(SERVERS);
         let other = (server + 1 + random.place(SERVERS - 1)) % SERVERS;
         let worker = random.place(WORKERS);
         let direction = random.of(&[Direction::Both, Direction::ToServer, Direction::ToClient]);
         let delay = random.between(Duration::from_millis(5), Duration::from_millis(500));
-        match random.below(28) {
+        match random.below(32) {
             0 | 1 => Fault::ServerKilled(server),
             2 | 3 => Fault::ServerStopped(server),
             4 => Fault::MajorityKilled(server),
@@ -66,6 +91,7 @@ impl Fault {
             22 => Fault::WorkerReset(worker),
             23 => Fault::WorkerRefused(worker),
             24 | 25 => Fault::ShareOfPartition(worker, server),
+            28.. => Fault::pick_refusal(random),
             _ => Fault::NodeRemoved,
         }
     }
@@ -82,6 +108,9 @@ impl Fault {
             Fault::WorkerReset(_) => Fault::WorkerReset(worker),
             Fault::WorkerRefused(_) => Fault::WorkerRefused(worker),
             Fault::ShareOfPartition(_, server) => Fault::ShareOfPartition(worker, server),
+            Fault::WorkerThrottled(_) => Fault::WorkerThrottled(worker),
+            Fault::WorkerMisled(_, code) => Fault::WorkerMisled(worker, code),
+            Fault::WorkerStalled(_) => Fault::WorkerStalled(worker),
             other => other,
         }
     }
@@ -107,6 +136,9 @@ impl Fault {
             Fault::WorkerRefused(_) => "worker-refused",
             Fault::ShareOfPartition(..) => "partition-shared",
             Fault::NodeRemoved => "node-removed",
+            Fault::WorkerThrottled(_) => "worker-throttled",
+            Fault::WorkerMisled(..) => "worker-misled",
+            Fault::WorkerStalled(_) => "worker-stalled",
         }
     }
 
@@ -126,6 +158,9 @@ impl Fault {
             | Fault::WorkerCutOff(worker, ..)
             | Fault::WorkerSlow(worker, _)
             | Fault::WorkerReset(worker)
+            | Fault::WorkerThrottled(worker)
+            | Fault::WorkerMisled(worker, _)
+            | Fault::WorkerStalled(worker)
             | Fault::WorkerRefused(worker) => (false, Some(worker)),
             Fault::ShareOfPartition(worker, _) => (true, Some(worker)),
             Fault::NodeRemoved => (false, None),
@@ -196,6 +231,23 @@ impl Fault {
                 links.isolate(server);
             }
             Fault::NodeRemoved => remove_a_node(stage, random),
+            Fault::WorkerThrottled(worker) => {
+                for door in &stage.crew.place(worker).doors {
+                    door.on_request(Matcher::one_in(3), Action::Refuse(THROTTLED));
+                }
+            }
+            Fault::WorkerMisled(worker, code) => {
+                for door in &stage.crew.place(worker).doors {
+                    door.on_request(Matcher::one_in(19), Action::Refuse(code));
+                    door.on_reply(Matcher::one_in(23), Action::Refuse(code));
+                }
+            }
+            Fault::WorkerStalled(worker) => {
+                let place = stage.crew.place(worker);
+                let doors = place.doors.iter();
+                doors.for_each(|door| door.black_hole(Direction::ToServer));
+                place.load();
+            }
         }
     }
 
@@ -214,6 +266,9 @@ impl Fault {
             Fault::WorkerStopped(worker) => stage.crew.place(worker).cont(&stage.history),
             Fault::WorkerCutOff(worker, ..)
             | Fault::WorkerSlow(worker, _)
+            | Fault::WorkerThrottled(worker)
+            | Fault::WorkerMisled(worker, _)
+            | Fault::WorkerStalled(worker)
             | Fault::WorkerRefused(worker) => {
                 stage.crew.place(worker).doors.iter().for_each(Proxy::pass);
             }

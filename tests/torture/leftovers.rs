@@ -40,7 +40,11 @@ fn kept_by(lock: &str) -> u64 {
 pub(crate) fn ephemerals(ensemble: &Ensemble) -> io::Result<Vec<String>> {
     let mut session = RawSession::open(ensemble.server(ensemble.leader()).addr(), A_CALL)?;
     let mut found = Vec::new();
-    let mut folders = vec![PATH.to_owned(), format!("{PATH}-beside")];
+    let mut folders = vec![
+        PATH.to_owned(),
+        format!("{PATH}-beside"),
+        format!("{PATH}-load"),
+    ];
     while let Some(folder) = folders.pop() {
         if !session.exists(&folder)? {
             continue;

@@ -53,6 +53,10 @@ struct Arguments {
     /// Does no harm, to see that the workers and the checker agree about what is right.
     #[arg(long)]
     calm: bool,
+    /// Does no other harm than that servers refuse for now what they are asked, lose track of it, or
+    /// take nothing.
+    #[arg(long)]
+    refusals: bool,
     /// Where histories are kept.
     #[arg(long, default_value = "target/torture")]
     folder: PathBuf,
@@ -91,19 +95,19 @@ fn main() -> ExitCode {
         };
         println!("== {lock}, seed {seed}, {} minutes", arguments.minutes);
         let time = Duration::from_secs_f64(arguments.minutes * 60.0);
-        all_is_well &= torture(&plan, time, arguments.calm);
+        all_is_well &= torture(&plan, time, &arguments);
     }
     ExitCode::from(u8::from(!all_is_well))
 }
 
 /// Plays one plan and has it judged.
-fn torture(plan: &Plan, time: Duration, is_calm: bool) -> bool {
+fn torture(plan: &Plan, time: Duration, arguments: &Arguments) -> bool {
     let mut stage = Stage::set(plan);
-    if is_calm {
+    if arguments.calm {
         // This is how long it lasts, not a wait for anything.
         thread::sleep(time);
     } else {
-        Nemesis::new(plan.seed).play(&mut stage, time);
+        Nemesis::new(plan.seed, arguments.refusals).play(&mut stage, time);
     }
     stage.end();
     drop(stage);

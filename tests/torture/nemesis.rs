@@ -17,14 +17,17 @@ pub(crate) struct Nemesis {
     under_way: Vec<(Instant, Fault)>,
     /// How many servers in a hundred, of those that fall silent, stay so until they are given up.
     given_up_percent: u64,
+    /// Servers do no other harm than to refuse for now.
+    only_refusals: bool,
 }
 
 impl Nemesis {
-    pub(crate) fn new(seed: u64) -> Nemesis {
+    pub(crate) fn new(seed: u64, only_refusals: bool) -> Nemesis {
         Nemesis {
             random: Random::new(seed),
             under_way: Vec::new(),
             given_up_percent: 0,
+            only_refusals,
         }
     }
 
@@ -54,7 +57,11 @@ impl Nemesis {
     }
 
     fn strike(&mut self, stage: &mut Stage<'_>) {
-        let mut fault = Fault::pick(&mut self.random);
+        let mut fault = if self.only_refusals {
+            Fault::pick_refusal(&mut self.random)
+        } else {
+            Fault::pick(&mut self.random)
+        };
         if self.random.percent(70)
             && let Some(worker) = aim::holder(stage)
         {

@@ -1,8 +1,8 @@
 //! A process that takes a lock again and again until it is told to rest, or dies.
 //!
-//! `torture_worker LOCK SERVERS PATH SESSION_MS NAME HISTORY SEED` obeys two words on its input: at
-//! `rest` its threads end what they do, and it answers `resting`; at `close` it closes its client and
-//! ends. When its input ends, it ends at once.
+//! `torture_worker LOCK SERVERS PATH SESSION_MS NAME HISTORY SEED` obeys three words on its input: at
+//! `load` it says more than servers take in a moment; at `rest` its threads end what they do, and it
+//! answers `resting`; at `close` it closes its client and ends. When its input ends, it ends at once.
 
 // It is told what to do by the driver; a failed expectation ends it, and the checker sees that.
 #![allow(missing_docs, clippy::expect_used)]
@@ -10,6 +10,7 @@
 mod company;
 #[path = "../history.rs"]
 mod history;
+mod load;
 mod locks;
 mod performer;
 #[path = "../random.rs"]
@@ -65,21 +66,28 @@ fn main() {
         if has_company {
             scope.spawn(|| company::keep(&client, path, name, session, &rests));
         }
-        wait_for("rest");
+        wait_for("rest", || load::put(scope, &client, path, name, session));
         rests.store(true, Ordering::SeqCst);
     });
     println!("resting");
-    wait_for("close");
+    wait_for("close", || {});
     drop(lock);
+    eprintln!("{name}: {} requests were put off", client.stats().put_off);
     client.close();
     history.note(name, format_args!("done"));
 }
 
-/// Waits for this word. Without the driver there is nothing to live for, and perhaps no server that
+/// Waits for this word, and has `load` called at each `load`. Without the driver there is nothing to live for, and perhaps no server that
 /// would let a call end.
-fn wait_for(word: &str) {
-    let mut lines = std::io::stdin().lock().lines().map_while(Result::ok);
-    if !lines.any(|line| line == word) {
-        std::process::exit(1);
+fn wait_for(word: &str, mut load: impl FnMut()) {
+    let lines = std::io::stdin().lock().lines().map_while(Result::ok);
+    for line in lines {
+        if line == word {
+            return;
+        }
+        if line == "load" {
+            load();
+        }
     }
+    std::process::exit(1);
 }
