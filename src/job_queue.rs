@@ -155,7 +155,10 @@ impl Shared {
                 drop(state);
                 // A job that panics must not take the thread along. The panic hook has said what
                 // there is to say.
-                let _ = catch_unwind(AssertUnwindSafe(job));
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(job)) {
+                    // Its Drop is somebody else's code, too.
+                    std::mem::forget(panic);
+                }
                 state = self.state.lock();
             } else if state.closed {
                 break;

@@ -7,6 +7,7 @@
 //! stay, too, as that program may never make it again. So our folders bear a mark, their data's
 //! version, except those in kazoo's dialect.
 
+use crate::session::observe::say;
 use std::sync::Arc;
 
 use crate::error::Result;
@@ -83,7 +84,7 @@ pub(super) fn by_one_contact<T>(
     path: &str,
     work: impl FnOnce(&Contact<'_>) -> Step<T>,
 ) -> Result<T> {
-    let done = session.side_contact().and_then(|contact| work(&contact));
+    let done = session.contact().and_then(|contact| work(&contact));
     done.map_err(|error| error.into_error(session.target(), path))
 }
 
@@ -120,7 +121,7 @@ fn remove(contact: &Contact<'_>, path: &str) -> Step<bool> {
     // Not if somebody has put data into it since.
     match contact.delete(path, Some(stat.version)) {
         Ok(()) => {
-            log::debug!("{path}: removed an empty folder");
+            say!(contact.session(), Debug, "{path}: removed an empty folder");
             Ok(true)
         }
         // Somebody came, somebody else removed it, or it is not ours to remove.

@@ -25,6 +25,8 @@ use crate::session::zk::{ToSession, ZkBackend};
 use crate::session::{CallError, PutOff, Session, Waiter, found};
 use crate::wait::bound::{Bound, deadline_after};
 
+/// Longer than any session timeout: what is reckoned from it must not overflow.
+const LONGEST_TICK: Duration = Duration::from_secs(24 * 60 * 60);
 /// How long [`Client::close`] and the drop of the last handle may take.
 const CLOSE_BOUND: Duration = Duration::from_secs(2);
 
@@ -490,8 +492,12 @@ impl ClientBuilder {
                 "a session timeout of {asked:?}; it must be from 1 ms to a day"
             )));
         }
-        if self.tick.is_some_and(|tick| tick.is_zero()) {
-            return Err(Error::invalid("a tickTime of zero"));
+        if let Some(tick) = self.tick
+            && (tick.is_zero() || tick > LONGEST_TICK)
+        {
+            return Err(Error::invalid(format!(
+                "a tickTime of {tick:?}; it must be above zero, and a day at the most"
+            )));
         }
         if let Some(tls) = &self.tls {
             tls.check().map_err(Error::invalid)?;
@@ -555,8 +561,7 @@ fn find_chroot(waiter: &Waiter<'_>, chroot: &str, create: bool, servers: &str) -
         } else {
             Request::stat("/")
         };
-        // Through the crate, which makes the requests that are no part of an acquire.
-        let contact = waiter.session().side_contact();
+        let contact = waiter.session().crate_contact();
         match contact.and_then(|contact| contact.call(request)) {
             Ok(Reply::Stat(None)) => {
                 return Err(Error::refused(format!(

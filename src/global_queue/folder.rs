@@ -77,10 +77,7 @@ impl Folder {
 
     /// One look through the `zookeeper` crate, for people and tools.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Contact<'_>) -> Step<T>) -> Result<T> {
-        let looked = self
-            .session
-            .side_contact()
-            .and_then(|contact| look(&contact));
+        let looked = self.session.contact().and_then(|contact| look(&contact));
         looked.map_err(|error| self.failure(error))
     }
 

@@ -8,6 +8,7 @@
 
 mod way_out;
 
+use crate::session::observe::say;
 use std::sync::Arc;
 
 use super::folder::{Folder, make_node};
@@ -330,7 +331,12 @@ impl Attempt<'_> {
             return Ok(None);
         };
         self.place.give_up();
-        log::debug!("{}: entered, {} are there", tenure.node(), met.len());
+        let (node, there) = (tenure.node(), met.len());
+        say!(
+            contact.session(),
+            Debug,
+            "{node}: entered, {there} are there"
+        );
         Ok(Some(Member {
             tenure,
             met,

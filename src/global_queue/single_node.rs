@@ -1,6 +1,7 @@
 //! The one plain node that everybody tries to create: whoever creates it holds. There is no queue,
 //! so there is no order; and no GUID in its name, so a GUID in its data tells ours from others'.
 
+use crate::session::observe::say;
 use std::sync::Arc;
 
 use super::folder::{Folder, make_node};
@@ -143,7 +144,7 @@ impl SingleNode {
         };
         place.give_up();
         tenure.adopt(watch);
-        log::debug!("{}: acquired", self.path());
+        say!(contact.session(), Debug, "{}: acquired", self.path());
         Ok(Some(Won::without_news(tenure)))
     }
 
@@ -154,7 +155,9 @@ impl SingleNode {
         let watch = watching.insert(watch);
         if let Some((_, stat)) = found(contact.watch_data(watch))? {
             if stat.ephemeral_owner == 0 {
-                log::warn!(
+                say!(
+                    contact.session(),
+                    Warn,
                     "{}: waiting for a persistent node; it goes with no session: somebody must \
                      remove it",
                     self.path()

@@ -4,6 +4,7 @@ use super::wire::say;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,6 +25,8 @@ const FIRST_DIAL_AT_MOST: Duration = Duration::from_secs(2);
 /// A connection that broke earlier than this counts as a failure, so that a server which greets
 /// and then hangs up is not dialled thousands of times a second.
 const SETTLED: Duration = Duration::from_secs(1);
+/// Whatever is asked for: no longer than this, or times overflow.
+const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 /// After how many doublings the pauses stay the same.
 const MOST_DOUBLINGS: u32 = 16;
 
@@ -104,14 +107,10 @@ pub(super) fn run(wire: &Arc<Wire>) {
         tls_ports: HashMap::new(),
         doubted: None,
     };
-    while !wire.is_closing() {
-        down.end_lost_session();
-        if let Some((target, server)) = down.round() {
-            down.serve(&target, &server);
-        } else {
-            down.pause(down.failed_rounds);
-            down.failed_rounds += 1;
-        }
+    if catch_unwind(AssertUnwindSafe(|| down.keep_connected())).is_err() {
+        wire.end_by_itself();
+        // Nobody else answers what is in flight.
+        let _ = catch_unwind(AssertUnwindSafe(|| wire.drop_what_is_left()));
     }
     farewell::part(wire, down.past.ticket(), &down.targets);
 }
@@ -126,6 +125,18 @@ impl Past {
 }
 
 impl Down<'_> {
+    fn keep_connected(&mut self) {
+        while !self.wire.is_closing() {
+            self.end_lost_session();
+            if let Some((target, server)) = self.round() {
+                self.serve(&target, &server);
+            } else {
+                self.pause(self.failed_rounds);
+                self.failed_rounds += 1;
+            }
+        }
+    }
+
     /// Tries every address once, until one of them is connected.
     fn round(&mut self) -> Option<(Target, Arc<Server>)> {
         let wire = self.wire;
@@ -489,7 +500,7 @@ impl Down<'_> {
             .initial
             .saturating_mul(1 << doublings.min(MOST_DOUBLINGS));
         let longest = doubled.min(backoff.max.max(backoff.initial));
-        let until = Instant::now() + longest.mul_f64(random_fraction());
+        let until = Instant::now() + longest.min(LONGEST_PAUSE).mul_f64(random_fraction());
         loop {
             self.end_lost_session();
             let session = match &self.past {

@@ -72,18 +72,26 @@ impl Link {
 /// Closes the session of `ticket` at whichever server can be reached, if that was not done and
 /// until the time to close is over. For `zklock-down`, at its end.
 pub(super) fn part(wire: &Wire, ticket: Option<&Ticket>, targets: &Targets) {
-    if let Some(ticket) = ticket {
-        while !close_anywhere(wire, ticket, targets) {
-            let mut state = wire.state.lock();
-            let Some(deadline) = time_left(state.close_by).map(|left| Instant::now() + left) else {
-                break;
-            };
-            let pause = Instant::now() + PAUSE;
-            wire.changed.wait_until(&mut state, pause.min(deadline));
+    /// Said also on unwinding: whoever closes waits for it.
+    struct Parted<'a>(&'a Wire);
+    impl Drop for Parted<'_> {
+        fn drop(&mut self) {
+            self.0.state.lock().parted = true;
+            self.0.changed.notify_all();
         }
     }
-    wire.state.lock().parted = true;
-    wire.changed.notify_all();
+    let _parted = Parted(wire);
+    let Some(ticket) = ticket else {
+        return;
+    };
+    while !close_anywhere(wire, ticket, targets) {
+        let mut state = wire.state.lock();
+        let Some(deadline) = time_left(state.close_by).map(|left| Instant::now() + left) else {
+            break;
+        };
+        let pause = Instant::now() + PAUSE;
+        wire.changed.wait_until(&mut state, pause.min(deadline));
+    }
 }
 
 /// Closes the session on a connection that came about too late to be used.

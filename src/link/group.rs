@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::codec::{self, Expected, Pack, Request, Shape, TooLarge};
 use super::frame;
+use super::recipient::Recipient;
 use super::voice::{Answer, Lost, Slot};
 
 /// Requests that one slot hears the answers to.
@@ -15,7 +16,7 @@ pub(super) struct Group {
     folder: Option<String>,
     /// The answers so far, one for each part, with the number of events before it.
     answers: Vec<Option<(Answer, u64)>>,
-    slot: Arc<dyn Slot>,
+    recipient: Recipient,
 }
 
 /// One request of a group.
@@ -56,7 +57,7 @@ impl Group {
             answers: vec![None; parts.len()],
             parts,
             folder,
-            slot,
+            recipient: Recipient::new(slot, requests.len()),
         })
     }
 
@@ -84,10 +85,15 @@ impl Group {
         self.parts[part].pack
     }
 
+    /// It will not be sent: its slot is not called.
+    pub(super) fn forget(mut self) {
+        self.recipient.forget();
+    }
+
     /// For a group that shares no packet: its frames, and its slot.
-    pub(super) fn into_packets(self) -> (Vec<u8>, Vec<Packet>, Arc<dyn Slot>) {
+    pub(super) fn into_packets(self) -> (Vec<u8>, Vec<Packet>, Recipient) {
         let packets = self.parts.into_iter().map(|part| part.packet);
-        (self.frames, packets.collect(), self.slot)
+        (self.frames, packets.collect(), self.recipient)
     }
 
     /// Whether some of its requests can share a packet with each other.
@@ -148,7 +154,7 @@ impl Group {
         }
         let answers = self.answers.drain(..).flatten();
         let (answers, events) = answers.unzip();
-        self.slot.answered(answers, events);
+        self.recipient.answered(answers, events);
         Ok(())
     }
 

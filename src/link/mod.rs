@@ -69,6 +69,7 @@ pub(crate) mod known;
 mod lease;
 mod probes;
 mod probing;
+mod recipient;
 mod replies;
 mod rouse;
 mod said;
@@ -171,9 +172,7 @@ pub(crate) trait LinkObserver: Send + Sync {
         None
     }
     /// Has a line logged, where a logger that is stuck holds up nobody.
-    fn log(&self, level: log::Level, target: &'static str, line: String) {
-        log::log!(target: target, level, "{line}");
-    }
+    fn log(&self, _level: log::Level, _target: &'static str, _line: String) {}
 }
 
 /// What happens to the connection.
@@ -202,7 +201,8 @@ pub(crate) enum LinkEvent {
     DialFailed(DialFailure),
     /// A server refused the credentials; no other attempt is made.
     AuthFailed { scheme: String },
-    /// The crate has gone, though nobody closed it.
+    /// The link ends, though nobody closed it: the crate has gone, or a thread of the link has
+    /// panicked. The session is closed next.
     Closed,
 }
 
@@ -293,6 +293,12 @@ impl Link {
         }
         drop(state);
         self.wire.changed.notify_all();
+    }
+
+    /// Has a line logged, as the link's own lines are.
+    pub(crate) fn warn(&self, line: &str) {
+        self.wire
+            .log(log::Level::Warn, module_path!(), line.to_owned());
     }
 
     /// Waits until the link's threads have ended, until `deadline` at most. Returns whether they

@@ -1,15 +1,14 @@
 //! Answers on their way to those who asked.
 
-use std::sync::Arc;
-
 use super::batch::{Batch, Outcome};
 use super::codec::Malformed;
 use super::group::Group;
-use super::voice::{Heard, Slot};
+use super::recipient::Recipient;
+use super::voice::Heard;
 
 /// Who hears of what was said together.
 pub(super) enum Told {
-    Caller(Arc<dyn Slot>),
+    Caller(Recipient),
     /// Several, who each know their part.
     Callers(Box<Batch>),
 }
@@ -53,7 +52,7 @@ impl Said {
         });
         let answers = answers.collect();
         match self.told {
-            Told::Caller(slot) => slot.answered(answers, events),
+            Told::Caller(recipient) => recipient.answered(answers, events),
             Told::Callers(batch) => (rest.outcome, rest.again) = batch.answered(answers, &events),
         }
         rest

@@ -30,9 +30,14 @@ impl Link {
         }
         let group = Group::encode(requests, slot)?;
         let mut state = self.wire.state.lock();
-        let server = state.open_server(connection).ok_or(NotSent::NotOpen)?;
-        state.has_room(group.bytes())?;
-        server.has_time_for(group.longest())?;
+        let server = match state.takes(connection, &group) {
+            Ok(server) => server,
+            Err(why) => {
+                drop(state);
+                group.forget();
+                return Err(why);
+            }
+        };
         let goes = match company {
             Company::Shared => state.say_soon(&server, group),
             Company::Alone => {
@@ -63,6 +68,14 @@ impl Server {
 }
 
 impl State {
+    /// The server to which a group may go.
+    fn takes(&self, connection: u64, group: &Group) -> Result<Arc<Server>, NotSent> {
+        let server = self.open_server(connection).ok_or(NotSent::NotOpen)?;
+        self.has_room(group.bytes())?;
+        server.has_time_for(group.longest())?;
+        Ok(server)
+    }
+
     /// Says a group now, or has it wait for a moment. Returns whether there is something to send.
     fn say_soon(&mut self, server: &Server, group: Group) -> bool {
         self.waiting.add(group);
@@ -112,8 +125,8 @@ impl State {
 
     /// Says a group now, each request in a packet of its own.
     fn say(&mut self, server: &Server, group: Group) {
-        let (frames, packets, slot) = group.into_packets();
-        self.send(server, frames, packets, Told::Caller(slot));
+        let (frames, packets, recipient) = group.into_packets();
+        self.send(server, frames, packets, Told::Caller(recipient));
     }
 
     /// Numbers the packets in `frames`, and queues them, or keeps back those behind which a probe

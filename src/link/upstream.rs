@@ -3,10 +3,10 @@
 use super::wire::say;
 use std::io;
 use std::net::TcpStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::LinkEvent;
 use super::dial::is_timeout;
 use super::frame::{self, FrameBuffer, Next, RequestHeader};
 use super::in_flight::Ended;
@@ -20,14 +20,31 @@ const BLIND: Duration = Duration::from_millis(10);
 ///
 /// Here the clock is looked at in time whatever the servers do: this thread waits for nothing else
 /// but the crate, which is in this process.
+///
+/// A panic, of what is called when the clock is looked at, ends the session. But the crate must be
+/// answered until it has said good-bye, or whoever drops its handle waits for ever.
 pub(super) fn run(wire: &Arc<Wire>, mut loopback: TcpStream) {
     let mut buffer = FrameBuffer::new(frame::REQUEST_HEADER_BYTES, frame::MAX_REQUEST_BYTES);
     if cfg!(not(unix)) {
         let _ = loopback.set_read_timeout(Some(BLIND));
     }
+    let mut all = || relay_all(wire, &mut loopback, &mut buffer);
+    while catch_unwind(AssertUnwindSafe(&mut all)).is_err() {
+        // From now on no clock is looked at. What came last has been taken out of the buffer.
+        wire.end_by_itself();
+    }
+    wire.state.lock().loopback = None;
+    wire.end_by_itself();
+}
+
+fn relay_all(wire: &Wire, loopback: &mut TcpStream, buffer: &mut FrameBuffer) {
     loop {
-        let next_look = wire.look_at_clock();
-        match wire.up.wait(&loopback, false, next_look) {
+        let next_look = if wire.is_closing() {
+            None
+        } else {
+            wire.look_at_clock()
+        };
+        match wire.up.wait(loopback, false, next_look) {
             Ok(ready) if ready.readable => {}
             Ok(_) => continue,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
@@ -36,13 +53,13 @@ pub(super) fn run(wire: &Arc<Wire>, mut loopback: TcpStream) {
                 break;
             }
         }
-        match buffer.fill(&mut loopback) {
+        match buffer.fill(loopback) {
             Ok(0) => break,
             Ok(_) => {
-                if !relay(wire, &mut buffer) {
+                if !relay(wire, buffer) {
                     break;
                 }
-                acknowledge(&loopback);
+                acknowledge(loopback);
             }
             Err(error) if error.kind() == io::ErrorKind::Interrupted || is_timeout(&error) => {}
             Err(error) => {
@@ -50,13 +67,6 @@ pub(super) fn run(wire: &Arc<Wire>, mut loopback: TcpStream) {
                 break;
             }
         }
-    }
-    let mut state = wire.state.lock();
-    state.loopback = None;
-    let news = !state.closing;
-    drop(state);
-    if news {
-        wire.tell(LinkEvent::Closed);
     }
 }
 

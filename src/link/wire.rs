@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::net::TcpStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -36,6 +37,9 @@ pub(super) use say;
 /// What is kept for a server that takes it slowly; twice of it while some is being sent.
 pub(super) const MOST_OUTGOING_BYTES: usize = 8 << 20;
 
+/// For the good-bye of a link that ends by itself.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+
 /// A connection to a server, after its handshake.
 pub(super) struct Server {
     pub(super) stream: Stream,
@@ -64,6 +68,8 @@ struct Unsent {
     sent: usize,
     /// Of this connection, all that the kernel has taken.
     taken: u64,
+    /// When the last of it was handed over.
+    taken_at: Option<Moment>,
 }
 
 impl Server {
@@ -280,15 +286,17 @@ impl Wire {
                 server.drained();
                 return Sent::All;
             }
+            let now = server.epoch.lease().now();
             match server.stream.send(&unsent.bytes[unsent.sent..]) {
                 Ok(sent) => {
+                    unsent.taken_at = Some(now);
                     unsent.sent += sent;
                     unsent.taken += sent as u64;
                     server.took_some();
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     server.filled(unsent.taken);
-                    self.state.lock().taken(server, unsent.taken);
+                    self.state.lock().taken(server, unsent);
                     return Sent::Full;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -308,7 +316,7 @@ impl Wire {
             unsent.bytes = Vec::new();
         }
         let mut state = self.state.lock();
-        state.taken(server, unsent.taken);
+        state.taken(server, unsent);
         match state.outgoing_to(server) {
             Some(outgoing) => {
                 std::mem::swap(outgoing, &mut unsent.bytes);
@@ -350,7 +358,37 @@ impl Wire {
         }
     }
 
-    /// Runs `body` on a thread that is counted until it ends.
+    /// The link ends by itself: the crate has gone, or a thread has panicked. Nothing works from now
+    /// on. The session above is told first, and with it every holder; then the session is closed
+    /// at the servers, as it would be when the client is closed, so that others need not wait.
+    pub(super) fn end_by_itself(&self) {
+        let mut state = self.state.lock();
+        let news = !std::mem::replace(&mut state.closing, true);
+        state.open = false;
+        state.close_by.get_or_insert(Instant::now() + LAST_WORDS);
+        let server = state.server.clone();
+        drop(state);
+        if news {
+            // Whatever is wrong there must not keep us from what follows.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.tell(LinkEvent::Closed)));
+        }
+        if let Some(server) = server.filter(|_| news) {
+            server.cut();
+        }
+        self.changed.notify_all();
+        self.up.rouse();
+    }
+
+    /// As [`drop_connection`](Self::drop_connection) of the one that is there, when the thread that
+    /// has panicked is the one that would see its end.
+    pub(super) fn drop_what_is_left(&self) {
+        let server = self.state.lock().server.clone();
+        if let Some(server) = server {
+            self.drop_connection(&server);
+        }
+    }
+
+    /// Runs `body` on a thread that is counted until it ends. A panic of it is the end of the link.
     pub(super) fn spawn(
         self: &Arc<Self>,
         name: &str,
@@ -365,9 +403,15 @@ impl Wire {
         }
         self.state.lock().threads += 1;
         let counted = Counted(Arc::clone(self));
+        let run = move || {
+            let wire = &counted.0;
+            if catch_unwind(AssertUnwindSafe(|| body(wire))).is_err() {
+                wire.end_by_itself();
+            }
+        };
         std::thread::Builder::new()
             .name(name.to_owned())
-            .spawn(move || body(&counted.0))
+            .spawn(run)
             .map(drop)
     }
 }
@@ -492,10 +536,9 @@ impl State {
         }
     }
 
-    fn taken(&mut self, server: &Server, taken: u64) {
-        if self.stands(server) {
-            let now = server.epoch.lease().now();
-            self.in_flight.taken(taken, now);
+    fn taken(&mut self, server: &Server, unsent: &Unsent) {
+        if let Some(at) = unsent.taken_at.filter(|_| self.stands(server)) {
+            self.in_flight.taken(unsent.taken, at);
         }
     }
 

@@ -140,7 +140,7 @@ impl Barrier {
 
     /// Whether the gate is open now.
     fn look(&self) -> Result<Option<()>> {
-        let contact = self.session().side_contact();
+        let contact = self.session().contact();
         match contact.and_then(|contact| contact.stat(self.path())) {
             Ok(stat) => Ok(stat.is_none().then_some(())),
             Err(error) => Err(error.into_error(self.session().target(), self.path())),

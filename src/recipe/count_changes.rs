@@ -1,5 +1,6 @@
 //! [`CountChanges`]: the numbers that a shared count changes to.
 
+use crate::session::observe::say;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -103,7 +104,7 @@ impl Observer {
             Ok(value) => self.tell(value.number),
             // Somebody's other bytes; the next change may be a number again.
             Err(CallError::Left(error)) if error.is_invalid() && self.known.is_some() => {
-                log::warn!("{error}");
+                say!(self.session, Warn, "{error}");
             }
             Err(error) => return Err(error),
         }

@@ -359,11 +359,10 @@ pub(crate) use {
 
 /// A guard was dropped, and its release did not go well.
 #[cold]
-pub(crate) fn log_release(result: crate::error::Result<()>) {
-    match result {
-        // Nothing was to be done, and a logger may not work in a forked child.
-        Ok(()) => {}
-        Err(error) if error.is_forked() => {}
-        Err(error) => log::warn!("release: {error}"),
+pub(crate) fn log_release(session: &crate::session::Session, result: crate::error::Result<()>) {
+    // This may be a Drop while a panic unwinds: the line is written elsewhere, or the logger's own
+    // panic would abort the program.
+    if let Err(error) = result {
+        crate::session::observe::say!(session, Warn, "release: {error}");
     }
 }

@@ -80,7 +80,7 @@ impl OwnHold {
         each.min().unwrap_or_default()
     }
 
-    fn session(&self) -> &Session {
+    pub(super) fn session(&self) -> &Arc<Session> {
         self.tenures[0].session()
     }
 
@@ -253,7 +253,7 @@ impl<Q: Turns> Drop for Hold<Q> {
         if self.ends() {
             let released = self.queue.release();
             if released.is_err() {
-                log_release(released);
+                log_release(self.queue.session(), released);
             }
         }
     }

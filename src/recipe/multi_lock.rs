@@ -1,5 +1,6 @@
 //! [`MultiLock`]: several locks as one.
 
+use crate::session::observe::say;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -198,7 +199,11 @@ impl MultiLock {
                 held.give_up(bound);
                 return Err(lost.loss());
             }
-            log::debug!("a lock was lost while others were waited for; taking all again");
+            say!(
+                lost.session(),
+                Debug,
+                "a lock was lost while others were waited for; taking all again"
+            );
             lost_before = Some(lost);
             held.give_up(bound);
         }
@@ -342,8 +347,12 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
+        let Some(guard) = self.0.first() else {
+            return;
+        };
+        let session = Arc::clone(guard.tenure().session());
         for departure in self.send_off() {
-            log_release(departure.confirm());
+            log_release(&session, departure.confirm());
         }
     }
 }
@@ -511,7 +520,8 @@ impl MultiLockGuard {
 
 impl Drop for MultiLockGuard {
     fn drop(&mut self) {
-        self.give_back(log_release);
+        let session = Arc::clone(self.own.session());
+        self.give_back(|released| log_release(&session, released));
     }
 }
 

@@ -1,6 +1,7 @@
 //! Permits, and the lock in front of them: what [`Semaphore`](crate::Semaphore) and
 //! [`SemaphoreMutex`](crate::SemaphoreMutex) are both made of.
 
+use crate::session::observe::say;
 use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -138,7 +139,12 @@ impl PermitPool {
                 Ok(tenure) => return Ok(tenure),
                 // The lock in front was lost: another may count now.
                 Err(error) if error.is_lock_lost() => {
-                    log::debug!("{}: queueing again: {error}", self.home);
+                    say!(
+                        self.session(),
+                        Debug,
+                        "{}: queueing again: {error}",
+                        self.home
+                    );
                     drop(in_front);
                 }
                 Err(error) => return Err(error),
@@ -413,7 +419,8 @@ impl HeldPermits {
 impl Drop for HeldPermits {
     fn drop(&mut self) {
         if let Some(tenure) = self.let_go() {
-            log_release(self.give_back(&tenure).confirm());
+            let released = self.give_back(&tenure).confirm();
+            log_release(self.session(), released);
         }
     }
 }

@@ -177,7 +177,7 @@ impl SharedCount {
     /// Tried once: a request that was not answered may have been executed.
     fn once<T>(&self, step: impl FnOnce(&Contact<'_>) -> Step<T>) -> Result<T> {
         let session = self.client.session();
-        let done = session.side_contact().and_then(|contact| step(&contact));
+        let done = session.contact().and_then(|contact| step(&contact));
         done.map_err(|error| error.into_error(session.target(), self.path.as_str()))
     }
 

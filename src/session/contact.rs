@@ -70,7 +70,7 @@ enum Voice<'a> {
     Waiter(&'a Waiter<'a>),
     /// As requests of our own, for as long as the connection is open.
     Patient,
-    /// Through the `zookeeper` crate: for everything that is no part of an acquire or a release.
+    /// Through the `zookeeper` crate: for what it takes to find the chroot when a client is made.
     Crate,
 }
 
@@ -584,8 +584,9 @@ impl Session {
         self.contact_by(Voice::Patient)
     }
 
-    /// The connection that is open now, for calls by the `zookeeper` crate.
-    pub(crate) fn side_contact(self: &Arc<Self>) -> Step<Contact<'_>> {
+    /// The connection that is open now, for calls by the `zookeeper` crate. They have no bound: what
+    /// the crate logs on its threads may block there.
+    pub(crate) fn crate_contact(self: &Arc<Self>) -> Step<Contact<'_>> {
         self.contact_by(Voice::Crate)
     }
 

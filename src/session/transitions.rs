@@ -64,7 +64,11 @@ impl Session {
         for tenure in tenures.values().filter_map(Weak::upgrade) {
             tenure.lose(reason);
         }
-        self.backend().abandon(&epoch);
+        // A session can be lost before there is a backend to call: the link has seen that its lease
+        // is sealed, or will.
+        if let Some(backend) = self.backend.get() {
+            backend.abandon(&epoch);
+        }
         say!(
             self,
             Warn,
@@ -248,5 +252,30 @@ impl State {
                 Ok(()) | Err(TrySendError::Full(_)) => true,
                 Err(TrySendError::Disconnected(_)) => false,
             });
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::link::Epoch;
+    use crate::session::connection::ConnectionState;
+    use crate::session::retry::RetryPolicy;
+
+    /// A process that stands still for longer than its timeout while it connects: the thread with
+    /// the clock once panicked, and the caller waited for ever.
+    #[test]
+    fn a_session_can_be_lost_before_there_is_a_backend() {
+        let session = Session::new("nowhere".into(), RetryPolicy::new(), Vec::new());
+        let timeout = Duration::from_secs(3600);
+        let epoch = Arc::new(Epoch::new(1, 100, timeout));
+        let connection = Connection {
+            epoch: Arc::clone(&epoch),
+            number: 1,
+        };
+        session.connected(connection, false);
+        session.lost(1, LossReason::Session);
+        assert!(!epoch.lease().is_alive());
+        assert_eq!(session.state(), ConnectionState::Connecting);
     }
 }

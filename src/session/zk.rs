@@ -4,6 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use zookeeper::{
     Acl as ZkAcl, CreateMode, Permission, Stat, WatchedEvent, Watcher, WatcherType, ZkError,
     ZooKeeper,
@@ -56,14 +57,16 @@ impl ZkBackend {
             .map_err(|error| failed("the loopback port of the client").source(error))?
             .to_string();
         let timeout = gate.secret_timeout();
-        // The crate panics when the process has no descriptor left.
-        let handle = catch_unwind(AssertUnwindSafe(|| {
-            ZooKeeper::connect(&address, timeout, NoEvents)
-        }))
-        .map_err(|_| failed("the zookeeper crate could not open a socket; out of descriptors?"))?
-        .map_err(|error| failed("the zookeeper crate").source(error))?;
+        let handle = match start_crate(address, timeout) {
+            Ok(handle) => handle,
+            Err(error) => {
+                // It may come all the same, and must find somebody who answers its good-bye.
+                let _ = gate.admit(Instant::now());
+                return Err(error);
+            }
+        };
         if let Err(error) = gate.admit(Instant::now() + ADMISSION) {
-            let_go(handle);
+            let_go(Arc::new(handle));
             return Err(failed("the loopback port of the client").source(error));
         }
         Ok(Self {
@@ -153,14 +156,44 @@ impl ZkBackend {
     }
 }
 
-/// Drops a handle that was not admitted, on a thread of its own: its Drop waits until its good-bye
-/// is answered, by a gate that it may not have found yet.
-fn let_go(handle: ZooKeeper) {
+/// Makes a handle of the crate, on a thread of its own: the crate logs while it does, and may so wait
+/// for a logger, or panic with it.
+fn start_crate(address: String, timeout: Duration) -> Result<ZooKeeper> {
+    let failed = |what: &str| Error::connect_failed(what.to_owned());
+    let (sender, made) = crossbeam_channel::bounded(1);
+    let make = move || {
+        // It also panics when the process has no descriptor left.
+        let handle = catch_unwind(|| ZooKeeper::connect(&address, timeout, NoEvents));
+        // Nobody may wait for it any more; then it goes here.
+        drop(sender.send(handle.map_err(std::mem::forget)));
+    };
+    std::thread::Builder::new()
+        .name("zklock-let-in".to_owned())
+        .spawn(make)
+        .map_err(|error| failed("the zookeeper crate").source(error))?;
+    match made.recv_timeout(ADMISSION) {
+        Ok(Ok(Ok(handle))) => Ok(handle),
+        Ok(Ok(Err(error))) => Err(failed("the zookeeper crate").source(error)),
+        Ok(Err(())) | Err(RecvTimeoutError::Disconnected) => Err(failed(
+            "the zookeeper crate could not open a socket; out of descriptors?",
+        )),
+        Err(RecvTimeoutError::Timeout) => Err(failed(
+            "the zookeeper crate did not start; is the program's logger stuck?",
+        )),
+    }
+}
+
+/// Drops a handle on a thread of its own: its Drop waits until its good-bye is answered, by a gate
+/// that it may not have found yet, and logs, so that it may wait for a logger. Returns what tells
+/// of its end.
+fn let_go(handle: Arc<ZooKeeper>) -> Receiver<()> {
+    let (sender, gone) = crossbeam_channel::bounded(0);
     let handle = Arc::new(Mutex::new(Some(handle)));
     let dropped = Arc::clone(&handle);
     let spawned = std::thread::Builder::new()
         .name("zklock-let-go".to_owned())
         .spawn(move || {
+            let _ended = sender;
             let handle = dropped.lock().take();
             drop(handle);
         });
@@ -168,6 +201,7 @@ fn let_go(handle: ZooKeeper) {
         // Nor must this thread wait.
         std::mem::forget(handle.lock().take());
     }
+    gone
 }
 
 impl Backend for ZkBackend {
@@ -188,9 +222,16 @@ impl Backend for ZkBackend {
     }
 
     fn call(&self, request: &Request) -> std::result::Result<Reply, NoReply> {
-        let asked = request.asked();
-        self.ask(&*self.handle()?, request)
-            .map_err(|error| no_reply(asked, error))
+        let handle = self.handle()?;
+        let asked = catch_unwind(AssertUnwindSafe(|| self.ask(&handle, request)));
+        match asked {
+            Ok(answer) => answer.map_err(|error| no_reply(request.asked(), error)),
+            // A logger's, on one of its lines. It may have been sent.
+            Err(panic) => {
+                std::mem::forget(panic);
+                Err(NoReply::Lost)
+            }
+        }
     }
 
     fn makes_readable_nodes(&self) -> bool {
@@ -220,10 +261,15 @@ impl Backend for ZkBackend {
         // Half of the time for a server that does not answer, the rest for the threads.
         self.link.close(bound / 2);
         // The link answers the good-bye of the handle itself; it ends the crate's threads.
-        drop(self.handle.lock().take());
+        let handle = self.handle.lock().take();
+        let gone = handle.map(let_go);
         if !self.link.wait_ended(deadline) {
-            // On the thread of the one who closes: it may be held up by a logger.
-            log::warn!("a thread of the link is still dialling; it ends when its attempt does");
+            self.link
+                .warn("a thread of the link is still dialling; it ends when its attempt does");
+        }
+        if let Some(gone) = gone {
+            // Nothing is ever sent: it ends.
+            let _ = gone.recv_deadline(deadline);
         }
     }
 }

@@ -5,9 +5,15 @@
 //! are global, so the test starts its own program again to have one that is stuck.
 
 use std::env;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use zklock::{ConnectionEvent, LossReason};
+use zklock::{
+    AcquireOptions, ConnectionEvent, DoubleBarrier, LossReason, MultiLock, RwLock, Semaphore,
+    SharedCount, SimpleMutex,
+};
 
 use crate::fixtures::{SOON, client_at, mutex, server};
 use crate::support::{Direction, Proxy, wait_for_some};
@@ -17,19 +23,32 @@ const PANICS: &str = "ZKLOCK_TEST_LOGGER_PANICS";
 
 #[test]
 fn a_stuck_logger_delays_no_loss_and_no_lead() {
-    runs_well(false);
+    runs_well("with_a_bad_logger", false);
 }
 
 #[test]
 fn a_panicking_logger_delays_no_loss_and_no_lead() {
-    runs_well(true);
+    runs_well("with_a_bad_logger", true);
 }
 
-fn runs_well(panics: bool) {
+#[test]
+fn a_stuck_logger_hangs_no_verb() {
+    runs_well("every_verb_with_a_bad_logger", false);
+}
+
+/// Two recipes once logged on the caller's thread, between winning a node and giving out its guard:
+/// the node was an orphan as long as the session lived. A Drop did while a panic unwound: that ends
+/// the program.
+#[test]
+fn a_panicking_logger_orphans_no_node_and_aborts_nothing() {
+    runs_well("every_verb_with_a_bad_logger", true);
+}
+
+fn runs_well(test: &str, panics: bool) {
     let program = env::current_exe().expect("a test knows its program");
     let mut command = Command::new(program);
     command
-        .args(["--exact", "stuck_logger::with_a_bad_logger", "--nocapture"])
+        .args(["--exact", &format!("stuck_logger::{test}"), "--nocapture"])
         .env(SERVER, server().addr().to_string());
     if panics {
         command.env(PANICS, "1");
@@ -50,13 +69,18 @@ fn runs_well(panics: bool) {
 
 struct BadLogger;
 
+/// It is bad at the lines of the `zookeeper` crate, too.
+static OF_THE_CRATE: AtomicBool = AtomicBool::new(false);
+
 impl log::Log for BadLogger {
     fn enabled(&self, _: &log::Metadata<'_>) -> bool {
         true
     }
 
     fn log(&self, record: &log::Record<'_>) {
-        if !record.target().starts_with("zklock") {
+        let of_the_crate = record.target().starts_with("zookeeper");
+        let is_ours = record.target().starts_with("zklock");
+        if !(is_ours || of_the_crate && OF_THE_CRATE.load(Ordering::SeqCst)) {
             return;
         }
         if env::var_os(PANICS).is_some() {
@@ -80,12 +104,13 @@ fn with_a_bad_logger() {
     log::set_max_level(log::LevelFilter::Trace);
     let proxy = Proxy::start(server.parse().expect("an address"));
     let client = client_at(&proxy.connect_string());
+    let other = client_at(&server);
+    OF_THE_CRATE.store(true, Ordering::SeqCst);
     let path = format!("/stuck-logger/{}", std::process::id());
     let lock = mutex(&client, &path);
     // A removal, which a worker sees.
     let guard = lock.lock().expect("free");
     let holder = &lock.participants().expect("an answer")[0];
-    let other = client_at(&server);
     let breaker = mutex(&other, &path);
     assert!(breaker.break_lock(holder).expect("an answer"));
     let told = guard.lost().recv_timeout(SOON);
@@ -107,4 +132,99 @@ fn with_a_bad_logger() {
     while seen(events.recv_timeout(SOON).expect("it connects again")).is_err() {}
     let next = lock.try_lock_for(SOON).expect("an answer");
     assert!(next.is_some_and(|guard| guard.is_held()));
+}
+
+/// The main verbs of the recipes: taken, given back, dropped, timed out, lost, dropped while a panic
+/// unwinds. Nothing of it is left behind.
+#[test]
+fn every_verb_with_a_bad_logger() {
+    let Ok(server) = env::var(SERVER) else {
+        return;
+    };
+    let (client, other) = (client_at(&server), client_at(&server));
+    log::set_logger(&BadLogger).expect("the first one");
+    log::set_max_level(log::LevelFilter::Trace);
+    OF_THE_CRATE.store(true, Ordering::SeqCst);
+    let path = |name: &str| format!("/bad-logger/{}/{name}", std::process::id());
+    let short = || AcquireOptions::new().timeout(Duration::from_millis(50));
+
+    let one = mutex(&client, &path("mutex"));
+    let same = mutex(&other, &path("mutex"));
+    one.lock().expect("free").unlock().expect("confirmed");
+    let guard = one.lock().expect("free");
+    assert!(
+        same.lock_with(short())
+            .is_err_and(|error| error.is_timeout())
+    );
+    drop(guard);
+    // Lost, and dropped while a panic unwinds: the release has something to say.
+    let guard = one.lock().expect("free");
+    let holder = &same.participants().expect("an answer")[0];
+    assert!(same.break_lock(holder).expect("an answer"));
+    guard.lost().recv_timeout(SOON).expect("told");
+    let unwound = catch_unwind(AssertUnwindSafe(move || {
+        let _guard = guard;
+        std::panic::resume_unwind(Box::new("the program's own"));
+    }));
+    assert!(unwound.is_err());
+    drop(same.lock().expect("free"));
+
+    let simple = SimpleMutex::new(&client, &path("simple")).expect("good");
+    let same = SimpleMutex::new(&other, &path("simple")).expect("good");
+    for _ in 0..3 {
+        let guard = simple.lock().expect("free");
+        assert!(
+            same.lock_with(short())
+                .is_err_and(|error| error.is_timeout())
+        );
+        guard.unlock().expect("confirmed");
+        drop(same.lock().expect("free"));
+    }
+
+    let pool = Semaphore::new(&client, &path("semaphore"), 2).expect("good");
+    let permits = pool.acquire_many(2).expect("free");
+    assert!(
+        pool.acquire_with(short())
+            .is_err_and(|error| error.is_timeout())
+    );
+    permits.release().expect("confirmed");
+    assert_eq!(pool.available().expect("an answer"), 2);
+
+    let rw = RwLock::new(&client, &path("rw")).expect("good");
+    let writing = rw.write().expect("free");
+    drop(writing.downgrade().expect("held"));
+    drop(rw.read().expect("free"));
+
+    let parts = ["a", "b"].map(|name| mutex(&client, &path(name)));
+    let all = parts
+        .iter()
+        .fold(MultiLock::builder(), zklock::MultiLockBuilder::with);
+    let all = all.build().expect("different");
+    all.lock().expect("free").unlock().expect("confirmed");
+    drop(all.lock().expect("free"));
+
+    let meeting = DoubleBarrier::new(&client, &path("double"), 1).expect("good");
+    meeting.enter().expect("alone").leave().expect("alone");
+    drop(meeting.enter().expect("alone"));
+    let next = meeting.enter().expect("nobody is left behind");
+    next.leave().expect("alone");
+
+    let count = SharedCount::new(&client, &path("count"), 1).expect("good");
+    assert_eq!(count.add(1).expect("an answer"), 2);
+
+    // A crate whose logger is bad ends no wait of those who connect.
+    let late = client_at_once(&server);
+    assert!(late.is_err(), "{late:?}");
+    client.close();
+    for name in ["mutex", "a", "b"] {
+        let lock = mutex(&other, &path(name));
+        assert!(lock.participants().expect("an answer").is_empty(), "{name}");
+        drop(lock.try_lock().expect("an answer").expect("free"));
+    }
+    let simple = SimpleMutex::new(&other, &path("simple")).expect("good");
+    drop(simple.try_lock().expect("an answer").expect("free"));
+}
+
+fn client_at_once(servers: &str) -> zklock::Result<zklock::Client> {
+    zklock::Client::builder(servers).connect()
 }

@@ -7,6 +7,7 @@ use crate::error::Result;
 use crate::global_queue::leave;
 use crate::global_queue::place::OthersWaiting;
 use crate::session::backend::WatchKind;
+use crate::session::observe::say;
 use crate::session::{CallError, Contact, Step, Waiter, Wake, Watch, found, gone};
 use crate::tenure::Tenure;
 use crate::znode::children::Children;
@@ -112,7 +113,13 @@ impl Rendezvous {
             };
             let cleared = left.and_then(|()| this.clear_if_alone(&member));
             if let Err(error) = cleared {
-                log::debug!("{}: left in the background: {error}", this.path());
+                let session = this.folder.session();
+                say!(
+                    session,
+                    Debug,
+                    "{}: left in the background: {error}",
+                    this.path()
+                );
             }
         });
     }

@@ -100,13 +100,21 @@ impl Holder {
 
     /// When the next probe is due, and when an answer will have been waited for in vain.
     fn next_looks(&self) -> (Moment, Option<Moment>) {
-        let state = self.bench.link.wire.state.lock();
-        let chain = &state.probing.as_ref().expect("connected").chain;
-        let overdue = match state.in_flight.waits_since() {
-            Waits::Since(taken) => Some(taken.plus(chain.patience())),
-            Waits::ForNothing | Waits::ForTheKernel => None,
-        };
-        (chain.next_probe(true).due, overdue)
+        let deadline = Instant::now() + SOON;
+        loop {
+            let state = self.bench.link.wire.state.lock();
+            let chain = &state.probing.as_ref().expect("connected").chain;
+            let due = chain.next_probe(true).due;
+            match state.in_flight.waits_since() {
+                Waits::Since(taken) => return (due, Some(taken.plus(chain.patience()))),
+                Waits::ForNothing => return (due, None),
+                // The server has it; the thread that sent it has not said so yet.
+                Waits::ForTheKernel => {}
+            }
+            drop(state);
+            assert!(Instant::now() < deadline, "the kernel takes a probe");
+            std::thread::yield_now();
+        }
     }
 
     fn served(&mut self) -> &mut Served {

@@ -9,6 +9,7 @@ mod breaks;
 mod company;
 mod hostile;
 mod kept;
+mod own_end;
 mod packets;
 mod probes;
 mod relaying;

@@ -128,9 +128,6 @@ impl Tls {
             warned: Arc::default(),
         });
         self.config().map_err(Error::invalid)?;
-        if let Some(warning) = self.warning() {
-            log::warn!("{warning}");
-        }
         Ok(self)
     }
 

@@ -85,7 +85,8 @@ impl Observation {
             for observer in &*observers {
                 // One that panics keeps nothing from those after it. The panic hook has said what
                 // there is to say.
-                let _ = catch_unwind(AssertUnwindSafe(|| event(&**observer)));
+                let told = catch_unwind(AssertUnwindSafe(|| event(&**observer)));
+                told.unwrap_or_else(std::mem::forget);
             }
         });
     }
