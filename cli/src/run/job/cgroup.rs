@@ -60,8 +60,20 @@ impl Cgroup {
 
     /// Removes it if nobody is in it any more.
     pub(crate) fn remove(&self) {
-        let _ = fs::remove_dir(&self.folder);
+        remove_with_those_below(&self.folder);
     }
+}
+
+/// Nested runs make theirs in ours, and leave them when they are killed with the job. Only groups
+/// that nobody is in can be removed.
+fn remove_with_those_below(folder: &Path) {
+    let entries = fs::read_dir(folder).into_iter().flatten();
+    for entry in entries.filter_map(Result::ok) {
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            remove_with_those_below(&entry.path());
+        }
+    }
+    let _ = fs::remove_dir(folder);
 }
 
 const PREFIX: &str = "zklock-";
@@ -80,7 +92,7 @@ fn sweep(parent: &Path) {
         if let Some(maker) = maker.and_then(|maker| maker.parse::<u32>().ok())
             && !Path::new(&format!("/proc/{maker}")).exists()
         {
-            let _ = fs::remove_dir(entry.path());
+            remove_with_those_below(&entry.path());
         }
     }
 }
