@@ -231,7 +231,8 @@ impl Answers {
             Err(why) => {
                 let why = match why {
                     // It is an answer: no connection would take it.
-                    NotSent::TooLarge { .. } => {
+                    // Nor, at this rate, would the network.
+                    NotSent::TooLarge { .. } | NotSent::TooSlow { .. } => {
                         NoReply::Refused(Refusal::TooLarge(why.to_string()))
                     }
                     _ => NoReply::NotNow(NotNow::Backlogged(why.to_string())),
