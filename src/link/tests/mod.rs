@@ -23,6 +23,7 @@ mod voice;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -331,8 +332,14 @@ struct FakeServer {
 struct Served(Frames);
 
 impl FakeServer {
+    /// At an address of its own. The port of a server that has gone may be given to the next one, and a
+    /// link that ends by itself still dials the old one for a while, to close its session.
     fn start() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        static STARTED: AtomicU16 = AtomicU16::new(1);
+        let [high, low] = STARTED.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        let [.., process] = std::process::id().to_be_bytes();
+        let address = Ipv4Addr::new(127, process, high, low);
+        let listener = TcpListener::bind((address, 0)).expect("a port");
         Self::over(listener)
     }
 
