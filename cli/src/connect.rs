@@ -45,7 +45,7 @@ impl ConnectionArguments {
             ));
         }
         self.add_credentials(&mut config)?;
-        self.add_tls(&mut config);
+        self.add_tls(&mut config)?;
         if let Some(who_may) = self.acl {
             config.creator_all = who_may == WhoMay::CreatorAll;
         }
@@ -104,7 +104,7 @@ impl ConnectionArguments {
     }
 
     /// TLS is asked for, by the switch or by any of its files; never guessed.
-    fn add_tls(&self, config: &mut ClientConfig) {
+    fn add_tls(&self, config: &mut ClientConfig) -> Result<(), Failure> {
         let Self {
             tls_ca,
             tls_certificate,
@@ -120,6 +120,14 @@ impl ConnectionArguments {
             tls.key = tls_key.or(tls.key.take());
             tls.server_name = tls_server_name.or(tls.server_name.take());
         }
+        let halves = |tls: &TlsConfig| tls.certificate.is_some() != tls.key.is_some();
+        if config.tls.as_ref().is_some_and(halves) {
+            return Err(Failure::usage(
+                "--tls-certificate (ZK_TLS_CERTIFICATE) and --tls-key (ZK_TLS_KEY) go together: \
+                 name both, or neither",
+            ));
+        }
+        Ok(())
     }
 }
 

@@ -10,6 +10,7 @@ mod run;
 mod speak;
 mod status;
 mod test_server;
+mod words;
 
 use std::io;
 use std::process::ExitCode;

@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use crate::words;
+
 /// Lines that wait for a reader.
 const WAITING: usize = 1024;
 /// For the last lines to be taken.
@@ -88,7 +90,8 @@ pub(crate) struct Log;
 impl Write for Log {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // The logger writes a line at a time.
-        write(bytes.to_vec());
+        let line = String::from_utf8_lossy(bytes);
+        write(words::of_the_command(&line).into_owned().into_bytes());
         Ok(bytes.len())
     }
 

@@ -2,6 +2,8 @@
 
 use std::{fmt, io};
 
+use crate::words;
+
 /// What the command ends with when it speaks for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
@@ -107,6 +109,7 @@ impl From<zklock::Error> for Failure {
             message = format!("{message}: {cause}");
             source = cause.source();
         }
+        let message = words::of_the_command(&message).into_owned();
         Self { status, message }
     }
 }

@@ -54,7 +54,14 @@ pub(crate) fn doctor(connection: &Connection, arguments: &Doctor) -> Result<(), 
     }
     findings.extend(judge_servers(&servers));
     let begun = Instant::now();
-    let client = connection.connect()?;
+    let client = match connection.connect() {
+        Ok(client) => client,
+        Err(failure) => {
+            // They may say why.
+            tell(&mut out, &findings)?;
+            return Err(failure);
+        }
+    };
     writeln!(
         out,
         "connected in {}, session 0x{:x}",
@@ -81,11 +88,15 @@ pub(crate) fn doctor(connection: &Connection, arguments: &Doctor) -> Result<(), 
     if findings.is_empty() {
         writeln!(out, "no problems found")?;
     }
-    for finding in findings {
-        writeln!(out, "! {finding}")?;
-    }
+    tell(&mut out, &findings)?;
     client.close();
     Ok(())
+}
+
+fn tell(out: &mut impl Write, findings: &[String]) -> io::Result<()> {
+    findings
+        .iter()
+        .try_for_each(|finding| writeln!(out, "! {finding}"))
 }
 
 fn measure_cycles(

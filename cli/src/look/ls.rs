@@ -26,6 +26,8 @@ pub(crate) fn ls(connection: &Connection, arguments: &Ls) -> Result<(), Failure>
     let dialect = connection.dialect.into();
     let mut out = io::stdout().lock();
     let mut lines = Vec::new();
+    let mut nothing = true;
+    let mut is_deeper = false;
     let mut to_visit = vec![(arguments.path.clone(), true)];
     while let Some((path, enter)) = to_visit.pop() {
         let children = match client.children(&path) {
@@ -37,6 +39,7 @@ pub(crate) fn ls(connection: &Connection, arguments: &Ls) -> Result<(), Failure>
             Err(error) => return Err(error.into()),
         };
         let found = locks_at(&client, &path, dialect)?;
+        nothing &= found.is_empty();
         let is_semaphore = found.iter().any(|line| line.kind == Kind::Semaphore.name());
         if arguments.json {
             lines.extend(found);
@@ -45,25 +48,44 @@ pub(crate) fn ls(connection: &Connection, arguments: &Ls) -> Result<(), Failure>
                 writeln!(out, "{}", line.text())?;
             }
         }
+        let mut folders: Vec<_> = children
+            .into_iter()
+            .filter(|name| !(is_semaphore && matches!(name.as_str(), "leases" | "locks")))
+            .filter(|name| match Kind::of_child(name, dialect) {
+                None | Some(Kind::Semaphore) => true,
+                Some(_) => false,
+            })
+            .map(|name| format!("{}/{name}", path.trim_end_matches('/')))
+            // The server's own.
+            .filter(|path| path != "/zookeeper")
+            .collect();
         if enter {
-            let mut folders: Vec<_> = children
-                .into_iter()
-                .filter(|name| !(is_semaphore && matches!(name.as_str(), "leases" | "locks")))
-                .filter(|name| match Kind::of_child(name, dialect) {
-                    None | Some(Kind::Semaphore) => true,
-                    Some(_) => false,
-                })
-                .map(|name| format!("{}/{name}", path.trim_end_matches('/')))
-                // The server's own.
-                .filter(|path| path != "/zookeeper")
-                .collect();
             // The first is to be visited first, so it goes in last.
             folders.sort_unstable_by(|a, b| b.cmp(a));
             to_visit.extend(folders.into_iter().map(|path| (path, arguments.recursive)));
+        } else {
+            // An idle semaphore keeps its folders, with nothing in them.
+            let is_idle = |path: &String| path.ends_with("/leases") || path.ends_with("/locks");
+            is_deeper |= !folders.iter().all(is_idle);
         }
     }
     if arguments.json {
         super::write_json(&mut out, &lines)?;
+    } else if nothing {
+        say_that_nothing_is_there(&client, &arguments.path, is_deeper)?;
+    }
+    Ok(())
+}
+
+fn say_that_nothing_is_there(client: &Client, path: &str, is_deeper: bool) -> Result<(), Failure> {
+    if is_deeper {
+        say(format_args!(
+            "{path}: nobody has or wants a lock here or right below; -R looks deeper"
+        ));
+    } else if client.children(path)?.is_none() {
+        say(format_args!("{path}: there is no such node"));
+    } else {
+        say(format_args!("{path}: nobody has or wants a lock here"));
     }
     Ok(())
 }

@@ -10,6 +10,10 @@ use super::certainty::Certainty;
 /// How often to kill again what a kill has not ended.
 const KILL_EVERY: Duration = Duration::from_millis(50);
 
+/// How long the news may take that nobody is left: it comes behind that of the command's end. Before,
+/// nobody is said to be left, however little time is given.
+const EMPTIED: Duration = Duration::from_millis(100);
+
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Input {
@@ -286,7 +290,7 @@ impl Supervisor {
     }
 
     fn later(&self, since: Instant) -> Instant {
-        since + self.settings.kill_after
+        since + self.settings.kill_after.max(EMPTIED)
     }
 
     /// Acts on what is known of the lock.

@@ -174,6 +174,29 @@ fn what_is_left_running_gets_time_then_is_asked_then_killed() {
     assert_eq!(story.supervisor.outcome(), Some(Outcome { ending, lost }));
 }
 
+/// The news that nobody is left comes after that of the end, also where nobody is given time.
+#[test]
+fn who_gives_no_time_hears_of_no_processes_that_are_not_there() {
+    let without_time = || Story::with(|settings, _| settings.kill_after = Duration::ZERO);
+    let mut story = without_time();
+    let ended = story.happens(Input::Ended(Ending::Exit(0)));
+    assert_eq!(ended, [Action::TakeTerminal]);
+    assert_eq!(story.happens(Input::Emptied), []);
+    assert!(story.supervisor.outcome().is_some());
+    let mut story = without_time();
+    story.happens(Input::Signal(SIGTERM));
+    let ended = story.happens(Input::Ended(Ending::Signal(SIGTERM)));
+    assert_eq!(ended, [Action::TakeTerminal, ASKED[0]]);
+    assert_eq!(story.happens(Input::Time), []);
+    assert_eq!(story.happens(Input::Emptied), []);
+    // What is there is ended as ever.
+    let mut story = without_time();
+    story.happens(Input::Ended(Ending::Exit(0)));
+    let told = Action::Tell(Notice::LeftBehind { killed: false });
+    assert_eq!(story.wait_until(1), [ASKED[0], told]);
+    assert_eq!(story.wait_until(2)[..1], [Action::Kill]);
+}
+
 #[test]
 fn a_lost_lock_gives_no_time_to_what_is_left_running() {
     let mut story = Story::new();

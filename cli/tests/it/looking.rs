@@ -83,6 +83,36 @@ fn locks_of_every_kind_are_found_in_a_tree() {
     );
 }
 
+/// It printed nothing, as if nobody had a lock anywhere.
+#[test]
+fn a_list_of_nothing_says_where_more_may_be() {
+    let holder = hold("/looking/deep/a/b", &[]);
+    let shallow = said(&mut zklock(["ls", "/looking/deep"]));
+    assert_eq!((shallow.status, &*shallow.out), (0, ""));
+    assert!(shallow.err.contains("-R"), "{}", shallow.err);
+    assert_eq!(shallow.err.lines().count(), 1, "{}", shallow.err);
+    let all = said(&mut zklock(["ls", "-R", "/looking/deep"]));
+    assert_eq!((all.out.lines().count(), &*all.err), (1, ""), "{}", all.out);
+    // Where nothing lies deeper, or there is nothing at all, that is not the advice.
+    for (path, says) in [
+        ("/looking/deep/a/b/none", "no such node"),
+        ("/looking/deep/flat", "nobody"),
+    ] {
+        if says == "nobody" {
+            let gone = said(&mut zklock(["run", path, "--", "true"]));
+            assert_eq!(gone.status, 0, "{}", gone.err);
+        }
+        let nothing = said(&mut zklock(["ls", path]));
+        assert_eq!((nothing.status, &*nothing.out), (0, ""));
+        assert!(nothing.err.contains(says), "{}", nothing.err);
+        assert!(!nothing.err.contains("-R"), "{}", nothing.err);
+    }
+    // For programs an empty list says it.
+    let json = said(&mut zklock(["ls", "--json", "/looking/deep"]));
+    assert_eq!((&*json.out, &*json.err), ("[]\n", ""));
+    assert_eq!(holder.finish().status, 0);
+}
+
 #[test]
 fn a_watch_tells_of_each_change() {
     let path = "/looking/watch";

@@ -3,6 +3,10 @@
 #[path = "../../../tests/support/mod.rs"]
 mod support;
 
+#[path = "../../../tests/support/certificates.rs"]
+#[allow(dead_code, reason = "the tests of the library use all of it")]
+mod certificates;
+
 mod configuration;
 mod fixtures;
 mod hostile;
@@ -14,3 +18,4 @@ mod sections;
 mod signals;
 mod terminal;
 mod test_server;
+mod tls;
