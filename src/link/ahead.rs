@@ -16,6 +16,8 @@ const MOST_BYTES: usize = 64 << 10;
 const LEAST_BYTES: usize = 8 << 10;
 /// What was measured so long ago says nothing of the network now.
 const FRESH: Duration = Duration::from_secs(60);
+/// Nothing is refused because of fewer findings.
+const ENOUGH_FINDINGS: u32 = 2;
 
 /// See the [module](self).
 pub(super) struct Ahead {
@@ -29,8 +31,37 @@ pub(super) struct Ahead {
 struct Meter {
     /// While the kernel is full: since when, and what it had taken then.
     since: Option<(Instant, u64)>,
-    /// What went out in a second, and when that was found.
-    rate: Option<(u64, Instant)>,
+    best: Option<Best>,
+}
+
+/// The most that went out in a second, as far as that is known. Any one finding may be too small: a server
+/// that stood still for a moment, or a thread of ours that came late, looks like a slow network.
+#[derive(Clone, Copy)]
+struct Best {
+    rate: u64,
+    at: Instant,
+    /// Since the one before it was too old, this one included.
+    findings: u32,
+}
+
+impl Best {
+    /// With one more finding. What is too old is forgotten.
+    fn with(before: Option<Best>, rate: u64, now: Instant) -> Best {
+        let before = before.filter(|best| best.is_fresh(now));
+        let findings = 1 + before.map_or(0, |best| best.findings);
+        match before {
+            Some(best) if best.rate > rate => Best { findings, ..best },
+            _ => Best {
+                rate,
+                at: now,
+                findings,
+            },
+        }
+    }
+
+    fn is_fresh(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.at) < FRESH
+    }
 }
 
 impl Ahead {
@@ -62,7 +93,7 @@ impl Ahead {
         }
         meter.since = Some((now, taken));
         let rate = rate(taken - before, elapsed);
-        meter.rate = Some((rate, now));
+        meter.best = Some(Best::with(meter.best, rate, now));
         let carried = u128::from(rate) * self.share.as_micros() / 1_000_000;
         let bytes = usize::try_from(carried).unwrap_or(usize::MAX);
         let bytes = bytes.clamp(LEAST_BYTES, MOST_BYTES);
@@ -74,15 +105,16 @@ impl Ahead {
         self.meter.lock().since = None;
     }
 
-    /// For how long so many bytes are under way, if the network is known to be so slow.
+    /// For how long so many bytes are under way at the best rate of late, if the network is known to be so
+    /// slow.
     pub(super) fn takes(&self, bytes: usize, now: Instant) -> Option<Duration> {
         if bytes <= MOST_BYTES {
             return None;
         }
-        let (rate, at) = self.meter.lock().rate?;
-        let is_fresh = now.saturating_duration_since(at) < FRESH;
-        let millis = (bytes as u64).saturating_mul(1_000) / rate.max(1);
-        is_fresh.then(|| Duration::from_millis(millis))
+        let best = self.meter.lock().best?;
+        let is_known = best.is_fresh(now) && best.findings >= ENOUGH_FINDINGS;
+        let millis = (bytes as u64).saturating_mul(1_000) / best.rate.max(1);
+        is_known.then(|| Duration::from_millis(millis))
     }
 }
 
@@ -108,6 +140,9 @@ mod tests {
         let later = begun + Duration::from_secs(1);
         assert!(ahead.filled(130_000, later), "30 kB a second");
         assert_eq!(ahead.bytes(), 15_000);
+        assert_eq!(ahead.takes(1_800_000, later), None, "found once only");
+        let later = later + Duration::from_secs(1);
+        assert!(!ahead.filled(160_000, later), "30 kB a second");
         assert_eq!(ahead.takes(60_000, later), None, "no more than usual");
         let minute = ahead.takes(1_800_000, later);
         assert_eq!(minute, Some(Duration::from_secs(60)));
@@ -116,6 +151,25 @@ mod tests {
         let later = later + Duration::from_secs(1);
         assert!(ahead.filled(10_130_000, later));
         assert_eq!(ahead.bytes(), MOST_BYTES);
+    }
+
+    /// A server that stands still for five seconds, twice, on a network that carries a megabyte a second.
+    #[test]
+    fn a_server_that_stood_still_is_no_slow_network() {
+        let ahead = Ahead::new(T);
+        let mut now = Instant::now();
+        let mut taken = 0;
+        ahead.filled(taken, now);
+        for (seconds, bytes) in [(5, 20_000), (1, 1_000_000), (5, 20_000)] {
+            now += Duration::from_secs(seconds);
+            taken += bytes;
+            ahead.filled(taken, now);
+        }
+        assert_eq!(
+            ahead.takes(1_000_000, now),
+            Some(Duration::from_secs(1)),
+            "as fast as it was between"
+        );
     }
 
     #[test]
