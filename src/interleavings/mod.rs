@@ -162,6 +162,17 @@ const BROKEN_CONNECTIONS: Chaos = |_, line| {
     line.reset();
 };
 
+/// Its servers refuse some of what is asked, and have done some of that all the same.
+const REFUSALS: Chaos = |_, line| {
+    let faults = [Fault::Throttled, Fault::Unclear];
+    for _ in 0..6 {
+        line.strike(faults[thread_rng().gen_range(0..faults.len())]);
+        for _ in 0..thread_rng().gen_range(1..8) {
+            shuttle::thread::yield_now();
+        }
+    }
+};
+
 /// An administrator removes a waiting contender's node, at any moment.
 ///
 /// (A *holder's* node removed by hand lets the next one in at once; that the holder learns of it is

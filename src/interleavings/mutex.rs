@@ -6,8 +6,8 @@ use std::time::Duration;
 use shuttle::rand::{Rng, thread_rng};
 
 use super::{
-    BROKEN_CONNECTIONS, Chaos, FOLDER, Inside, LOST_SESSION, Manner, PEACE, REMOVED_WAITER, Right,
-    SCHEDULES, explore, policies, settle,
+    BROKEN_CONNECTIONS, Chaos, FOLDER, Inside, LOST_SESSION, Manner, PEACE, REFUSALS,
+    REMOVED_WAITER, Right, SCHEDULES, explore, policies, settle,
 };
 use crate::global_queue::{GlobalQueue, WaitStrategy};
 use crate::local_queue::{LocalQueue, Policy};
@@ -147,6 +147,11 @@ fn model_of_a_lost_session() {
 #[test]
 fn model_of_broken_connections() {
     model_crowd(BROKEN_CONNECTIONS);
+}
+
+#[test]
+fn model_of_refusals_for_now() {
+    model_crowd(REFUSALS);
 }
 
 #[test]

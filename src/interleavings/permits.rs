@@ -5,8 +5,8 @@ use std::sync::Arc;
 use shuttle::rand::{Rng, thread_rng};
 
 use super::{
-    BROKEN_CONNECTIONS, Chaos, FOLDER, LOST_SESSION, Manner, PEACE, REMOVED_WAITER, SCHEDULES,
-    explore, settle,
+    BROKEN_CONNECTIONS, Chaos, FOLDER, LOST_SESSION, Manner, PEACE, REFUSALS, REMOVED_WAITER,
+    SCHEDULES, explore, settle,
 };
 use crate::global_queue::{Claim, GlobalQueue, Limit, PermitFolder, WaitStrategy};
 use crate::local_queue::{LocalQueue, Policy};
@@ -198,6 +198,11 @@ fn model_of_permits_and_a_lost_session() {
 #[test]
 fn model_of_permits_and_broken_connections() {
     explore(SCHEDULES, crowd(BROKEN_CONNECTIONS));
+}
+
+#[test]
+fn model_of_permits_and_refusals_for_now() {
+    explore(SCHEDULES, crowd(REFUSALS));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::mutex::{Process, crowd, end};
-use super::{BROKEN_CONNECTIONS, Chaos, FOLDER, LOST_SESSION, PEACE, SCHEDULES, explore};
+use super::{BROKEN_CONNECTIONS, Chaos, FOLDER, LOST_SESSION, PEACE, REFUSALS, SCHEDULES, explore};
 use crate::global_queue::SingleNode;
 use crate::local_queue::{LocalQueue, Policy};
 use crate::session::Session;
@@ -72,4 +72,9 @@ fn model_of_a_release_while_its_session_is_lost() {
 #[test]
 fn model_of_a_single_node_and_broken_connections() {
     model_crowd(BROKEN_CONNECTIONS);
+}
+
+#[test]
+fn model_of_a_single_node_and_refusals_for_now() {
+    model_crowd(REFUSALS);
 }

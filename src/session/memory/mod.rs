@@ -18,9 +18,9 @@ use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
 
-use self::tree::Tree;
+use self::tree::{Tree, is_write};
 use super::backend::{
-    Answer, Backend, Company, NoReply, NotOpen, Reply, Request, Slot, WatchEvent, WatchKind,
+    Answer, Backend, Company, NoReply, NotNow, NotOpen, Reply, Request, Slot, WatchEvent, WatchKind,
 };
 use super::phase::Connection;
 use super::{LossReason, Session};
@@ -48,6 +48,11 @@ pub(crate) enum Fault {
     /// The connection breaks, and a write is done some time later: it is still on its way through
     /// the server while the client goes on with another one.
     Late,
+    /// The request is refused for now, and not done.
+    Throttled,
+    /// A write is done, and answered with an error that does not say so; a read is refused with it,
+    /// and leaves no watch. The connection stands.
+    Unclear,
 }
 
 impl Ensemble {
@@ -295,6 +300,13 @@ impl Line {
                     tree.delay(request, session_id);
                 }
             }
+            Some(Fault::Throttled) => return self.refuse(connection, NotNow::Throttled),
+            Some(Fault::Unclear) => {
+                if is_write(request) {
+                    self.run(connection, request);
+                }
+                return self.refuse(connection, NotNow::Unclear("system error".into()));
+            }
         }
         self.reset();
         Answer::lost()
@@ -309,6 +321,18 @@ impl Line {
         let events_before = self.state.lock().events_sent;
         Answer {
             result,
+            events_before,
+        }
+    }
+
+    fn refuse(&self, connection: u64, why: NotNow) -> Answer {
+        let tree = self.ensemble.tree.lock();
+        if self.session_on(connection, &tree).is_none() {
+            return Answer::lost();
+        }
+        let events_before = self.state.lock().events_sent;
+        Answer {
+            result: Err(NoReply::NotNow(why)),
             events_before,
         }
     }

@@ -316,7 +316,7 @@ impl Tree {
     }
 }
 
-fn is_write(request: &Request) -> bool {
+pub(super) fn is_write(request: &Request) -> bool {
     matches!(
         request,
         Request::Create { .. } | Request::Delete { .. } | Request::Set { .. } | Request::Multi(_)
