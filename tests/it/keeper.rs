@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use zklock::{Client, ConnectionEvent};
+use zklock::{Client, ConnectionEvent, MultiLock, MultiLockBuilder};
 
 use crate::fixtures::{SOON, T, mutex, wait_for_children};
 use crate::support::proxy::Matcher;
@@ -17,6 +17,9 @@ use crate::support::{Action, Proxy, Server, opcode};
 
 /// Of the handshake it grants.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(10);
+
+const MULTI_READ: i32 = 22;
+const UNIMPLEMENTED: i32 = -6;
 
 /// A server that knows as much as it takes to queue alone, and gives every sequential node the same
 /// number.
@@ -33,7 +36,7 @@ fn keeper(number: &'static str) -> String {
 
 /// Until the client hangs up.
 fn serve(mut stream: TcpStream, number: &str) {
-    let mut node = String::new();
+    let mut nodes = Vec::new();
     let Some(_hello) = receive(&mut stream) else {
         return;
     };
@@ -45,36 +48,106 @@ fn serve(mut stream: TcpStream, number: &str) {
     send(&mut stream, &hello);
     while let Some(request) = receive(&mut stream) {
         let (xid, opcode) = (int(&request, 0), int(&request, 4));
-        let mut record = Vec::new();
+        let mut fields = Fields(&request[8..]);
+        let (mut error, mut record) = (0, Vec::new());
         match opcode {
             opcode::CREATE | opcode::CREATE2 => {
-                let length = usize::try_from(int(&request, 8)).expect("a path");
-                let path = std::str::from_utf8(&request[12..12 + length]).expect("a path");
-                let flags = int(&request, request.len() - 4);
-                let sequential = flags & 2 != 0;
-                let path = if sequential {
-                    format!("{path}{number}")
-                } else {
-                    path.to_owned()
-                };
-                record.extend(text(path.as_bytes()));
+                record.extend(create(&mut fields, &mut nodes, number));
                 if opcode == opcode::CREATE2 {
                     record.extend([0; 68]);
                 }
-                node = path;
             }
             opcode::GET_CHILDREN => {
-                record.extend(1_i32.to_be_bytes());
-                let name = node.rsplit('/').next().expect("a name");
-                record.extend(text(name.as_bytes()));
+                let folder = fields.text();
+                let names = nodes.iter().filter_map(|node| node.rsplit_once('/'));
+                let names = names.filter(|(parent, _)| *parent == folder);
+                let names: Vec<_> = names.map(|(_, name)| text(name.as_bytes())).collect();
+                let count = i32::try_from(names.len()).expect("few");
+                record.extend(count.to_be_bytes());
+                record.extend(names.concat());
             }
+            opcode::MULTI => record.extend(multi(&mut fields, &mut nodes, number)),
+            MULTI_READ => error = UNIMPLEMENTED,
             _ => {}
         }
         let mut reply = xid.to_be_bytes().to_vec();
         reply.extend(1_i64.to_be_bytes());
-        reply.extend(0_i32.to_be_bytes());
+        reply.extend(i32::to_be_bytes(error));
         reply.extend(record);
         send(&mut stream, &reply);
+    }
+}
+
+/// Makes a node. Returns what it is answered with: its path.
+fn create(fields: &mut Fields<'_>, nodes: &mut Vec<String>, number: &str) -> Vec<u8> {
+    let (mut path, _data) = (fields.text(), fields.text());
+    for _ in 0..fields.int() {
+        let (_permissions, _scheme, _id) = (fields.int(), fields.text(), fields.text());
+    }
+    let is_sequential = fields.int() & 2 != 0;
+    if is_sequential {
+        path.push_str(number);
+    }
+    let answer = text(path.as_bytes());
+    nodes.push(path);
+    answer
+}
+
+/// Makes and removes nodes. Returns the results of all steps.
+fn multi(fields: &mut Fields<'_>, nodes: &mut Vec<String>, number: &str) -> Vec<u8> {
+    let header = |kind: i32, is_end: bool, error: i32| {
+        [
+            &kind.to_be_bytes()[..],
+            &[u8::from(is_end)],
+            &error.to_be_bytes(),
+        ]
+        .concat()
+    };
+    let mut results = Vec::new();
+    loop {
+        let kind = fields.step();
+        match kind {
+            opcode::CREATE => {
+                results.extend(header(kind, false, 0));
+                results.extend(create(fields, nodes, number));
+            }
+            opcode::DELETE => {
+                let (path, _version) = (fields.text(), fields.int());
+                nodes.retain(|node| *node != path);
+                results.extend(header(kind, false, 0));
+            }
+            _ => {
+                results.extend(header(-1, true, -1));
+                return results;
+            }
+        }
+    }
+}
+
+/// What is left of a request.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take(&mut self, count: usize) -> &[u8] {
+        let (taken, rest) = self.0.split_at(count);
+        self.0 = rest;
+        taken
+    }
+
+    fn int(&mut self) -> i32 {
+        int(self.take(4), 0)
+    }
+
+    fn text(&mut self) -> String {
+        let length = usize::try_from(self.int()).expect("a length");
+        String::from_utf8(self.take(length).to_vec()).expect("a text")
+    }
+
+    /// The header of a step: its kind.
+    fn step(&mut self) -> i32 {
+        let kind = self.int();
+        let (_is_end, _error) = (self.take(1)[0], self.int());
+        kind
     }
 }
 
@@ -129,6 +202,35 @@ fn a_sequence_number_beyond_zookeepers_is_refused() {
         text.contains("2147483648") && text.contains("/keeper/lock"),
         "{text}"
     );
+}
+
+/// Of several locks at once: in their lists such a node of ours would be taken for gone, and somebody else for ahead.
+#[test]
+fn sequence_numbers_beyond_zookeepers_are_refused_together() {
+    let client = Client::connect(&keeper("2147483648")).expect("it serves");
+    let locks = ["/keeper/a", "/keeper/b"].map(|path| mutex(&client, path));
+    let both = locks
+        .iter()
+        .fold(MultiLock::builder(), MultiLockBuilder::with);
+    let both = both.build().expect("two paths");
+    let tried = both.try_lock().map(|guard| guard.is_some());
+    let waited = both.try_lock_for(SOON).map(|guard| guard.is_some());
+    for error in [tried, waited] {
+        let error = error.expect_err("no order");
+        assert!(!error.is_timeout(), "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains("2147483648") && text.contains("/keeper/a"),
+            "{text}"
+        );
+    }
+    let again = Client::connect(&keeper("2147483647")).expect("it serves");
+    let locks = ["/keeper/a", "/keeper/b"].map(|path| mutex(&again, path));
+    let both = locks
+        .iter()
+        .fold(MultiLock::builder(), MultiLockBuilder::with);
+    let both = both.build().expect("two paths").try_lock();
+    assert!(both.expect("answers").is_some(), "the last of them is good");
 }
 
 /// Taking a watch off breaks the connection, and the watch goes with it: nothing is tried again.
