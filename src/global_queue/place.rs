@@ -309,7 +309,8 @@ impl Place {
             }
             // Asks again in the words that the backend now uses.
             Err(CallError::Refused(Refusal::Unknown)) => Ok(()),
-            Err(error) => Err(error),
+            Err(error @ CallError::Refused(Refusal::NoNode)) => Err(error),
+            Err(error) => Err(self.folder.failed(error)),
         }
     }
 

@@ -80,7 +80,7 @@ struct Attempt<'a> {
     folder_watch: Option<Watch>,
     /// On `ready`.
     ready_watch: Option<Watch>,
-    /// Our node (its own transaction), if it was there when the last look found no `ready`.
+    /// Our node (its own transaction), if the last look found no `ready`.
     looked_without: Option<i64>,
     /// Our node, if it was there when `ready` was made: then it was counted, whatever became of
     /// `ready` since.
@@ -205,15 +205,9 @@ impl Attempt<'_> {
             self.place.removed();
             return Ok(Looked::Again);
         };
-        // The watch before this look's stays until that is there: what it tells meanwhile counts.
-        let watch_before = self.ready_watch.take();
-        self.note_ready(watch_before.as_ref());
         // Both watches are left before the count, so nothing that happens after it is missed.
         let ready_path = at.folder.child(READY);
-        let (ready, children) = self.look_around(contact, &ready_path)?;
-        self.note_ready(watch_before.as_ref());
-        drop(watch_before);
-        self.looked_without = ready.is_none().then_some(czxid);
+        let (ready, children) = self.look_around(contact, &ready_path, czxid)?;
         let Some(children) = children else {
             self.place.folder_gone();
             return Ok(Looked::Again);
@@ -279,18 +273,38 @@ impl Attempt<'_> {
         Ok(self.own.clone())
     }
 
-    /// `ready`, and who is there, in this order and one write. `None` if the folder is gone.
+    /// `ready`, and who is there, in this order and one write. `None` if the folder is gone. `own` is
+    /// our node.
+    ///
+    /// Either can be refused for now, and `ready` may be gone when it is looked at again. So whatever
+    /// was told of `ready` counts at once, and the watch before this look's stays until that is there.
+    /// (Whether our node still stands, the list says before we go in.)
     fn look_around(
         &mut self,
         contact: &Contact<'_>,
         ready: &str,
+        own: i64,
     ) -> Step<(Option<NodeStat>, Option<Children>)> {
+        let watch_before = self.ready_watch.take();
+        self.note_ready(watch_before.as_ref());
         let wake = || Some(Wake::Signal(Arc::clone(contact.signal())));
         let ready = Watch::new(contact, ready, WatchKind::Data, wake());
         let folder = self.at.folder.watch(contact, wake());
-        let ready = self.ready_watch.insert(ready);
         let folder = self.folder_watch.insert(folder);
-        let (seen, listed) = contact.watch_stat_and_children(ready, folder)?;
+        let looked = contact.watch_stat_and_children(&ready, folder);
+        self.note_ready(watch_before.as_ref());
+        let (seen, listed) = match looked {
+            Ok(looked) => looked,
+            Err(error) => {
+                self.ready_watch = watch_before;
+                return Err(error);
+            }
+        };
+        self.ready_watch = Some(ready);
+        self.looked_without = seen.is_none().then_some(own);
+        if seen.is_some_and(|ready| ready.czxid > own) {
+            self.counted = Some(own);
+        }
         Ok((seen, found(listed)?))
     }
 

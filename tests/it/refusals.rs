@@ -2,6 +2,9 @@
 //! with an error that nobody knows. None of that is an answer: what must be removed is removed, and
 //! what is waited for is waited for.
 
+mod quota;
+mod ready;
+
 use std::thread::{JoinHandle, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
