@@ -372,8 +372,15 @@ fn signal(text: &str) -> Result<i32, String> {
 }
 
 /// Without `SIG`.
+#[cfg(unix)]
 pub(crate) fn signal_name(signal: i32) -> Option<&'static str> {
     signal_hook::low_level::signal_name(signal)?.strip_prefix("SIG")
+}
+
+/// Nothing is run here; that is said when all of the command line has been read, defaults included.
+#[cfg(not(unix))]
+pub(crate) fn signal_name(signal: i32) -> Option<&'static str> {
+    (signal == 15).then_some("TERM")
 }
 
 #[cfg(test)]

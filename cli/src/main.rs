@@ -1,11 +1,16 @@
 //! `zklock`: runs commands under distributed locks, and shows who holds and who waits.
 
 #![forbid(unsafe_code)]
+#![cfg_attr(not(unix), allow(dead_code, reason = "what is missing there used it"))]
 
 mod arguments;
 mod connect;
 mod look;
 mod pages;
+#[cfg(unix)]
+mod run;
+#[cfg(not(unix))]
+#[path = "run_is_missing.rs"]
 mod run;
 mod speak;
 mod status;
@@ -14,11 +19,8 @@ mod words;
 
 use std::io;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 
 use clap::Parser;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 use self::arguments::{Arguments, Verb};
 use self::connect::Connection;
@@ -78,7 +80,13 @@ fn perform(Arguments { connection, verb }: &Arguments) -> u8 {
 }
 
 /// The first process of a container ends at no signal that it does not catch.
+#[cfg(unix)]
 fn end_at_signals_as_the_first_process() -> io::Result<()> {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+
+    use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
     if std::process::id() == 1 {
         for signal in [SIGHUP, SIGINT, SIGTERM] {
             let status = i32::from(status::of_signal(signal));
@@ -86,6 +94,12 @@ fn end_at_signals_as_the_first_process() -> io::Result<()> {
             signal_hook::flag::register_conditional_shutdown(signal, status, always)?;
         }
     }
+    Ok(())
+}
+
+#[cfg(not(unix))]
+#[expect(clippy::unnecessary_wraps, reason = "it can fail on Unix")]
+fn end_at_signals_as_the_first_process() -> io::Result<()> {
     Ok(())
 }
 

@@ -227,6 +227,7 @@ impl Sorter {
 
 /// Blocks what we read by a descriptor, and what nobody shall be stopped by; returns what is to be
 /// read. What is ignored is left alone.
+#[cfg(target_os = "linux")]
 pub(crate) fn block_all() -> io::Result<SigSet> {
     let ignored = ignored();
     let heard = FORWARDED.into_iter().chain([SIGTSTP]);

@@ -8,11 +8,13 @@ mod cgroup;
 mod elsewhere;
 #[cfg(target_os = "linux")]
 mod guarded;
+mod parcel;
 pub(crate) mod shim;
 #[cfg(target_os = "linux")]
 mod walk;
 #[cfg(target_os = "linux")]
 pub(crate) mod watchdog;
+#[cfg(target_os = "linux")]
 mod wire;
 
 use std::ffi::OsString;
@@ -24,11 +26,15 @@ use std::process::Command;
 pub(crate) use self::elsewhere::Job;
 #[cfg(target_os = "linux")]
 pub(crate) use self::guarded::Job;
-pub(crate) use self::wire::receive;
+pub(crate) use self::parcel::receive;
 use super::signals::Mask;
 use super::supervisor::Ending;
 
 /// What a job is started with.
+#[cfg_attr(
+    not(target_os = "linux"),
+    allow(dead_code, reason = "there is no control group")
+)]
 pub(crate) struct Start<'a> {
     pub(crate) command: &'a [OsString],
     /// What the command finds in its environment, or does not.
@@ -52,6 +58,10 @@ impl Start<'_> {
 
 /// What became of the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(target_os = "linux"),
+    allow(dead_code, reason = "there is no watchdog")
+)]
 pub(crate) enum Event {
     /// The command could not be run; the number of the error.
     Failed(i32),

@@ -19,7 +19,7 @@ use rustix::process::getppid;
 use rustix::stdio::dup2_stdin;
 
 use super::super::signals;
-use super::wire::{receive, send};
+use super::parcel::{receive, send};
 use crate::status::Status;
 
 /// What only we start ourselves with; no verb, so that nobody is shown it.

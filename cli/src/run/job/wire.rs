@@ -1,21 +1,15 @@
 //! What supervisor and watchdog say to each other: short messages on a socket that keeps their
 //! bounds. Neither side ever waits to be heard.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::str::SplitAsciiWhitespace;
 
 use rustix::io::Errno;
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType, recvmsg, sendmsg, socketpair,
-};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
 
 use super::super::supervisor::Ending;
-
-/// Longer than any message.
-const LENGTH: usize = 64;
+use super::parcel::{receive, send};
 
 /// From the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -191,52 +185,6 @@ impl AsFd for Wire {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
-}
-
-pub(super) fn send(
-    to: impl AsFd,
-    text: &str,
-    with: Option<BorrowedFd<'_>>,
-    flags: SendFlags,
-) -> io::Result<()> {
-    let rights = with.map(|fd| [fd]);
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    if let Some(rights) = &rights {
-        ancillary.push(SendAncillaryMessage::ScmRights(rights));
-    }
-    let flags = flags | SendFlags::NOSIGNAL;
-    sendmsg(to, &[IoSlice::new(text.as_bytes())], &mut ancillary, flags)?;
-    Ok(())
-}
-
-/// Returns the text, and the descriptor that came with it. The end is `Errno::PIPE`.
-pub(crate) fn receive(
-    from: impl AsFd,
-    flags: RecvFlags,
-) -> Result<(String, Option<OwnedFd>), Errno> {
-    let mut bytes = [0; LENGTH];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let flags = flags | RecvFlags::CMSG_CLOEXEC;
-    let mut read = || {
-        let mut buffers = [IoSliceMut::new(&mut bytes)];
-        recvmsg(&from, &mut buffers, &mut ancillary, flags)
-    };
-    let received = match read() {
-        // The other side has gone and had not read all of ours. What it has said stands behind that.
-        Err(Errno::CONNRESET) => read(),
-        received => received,
-    }?;
-    if received.bytes == 0 {
-        return Err(Errno::PIPE);
-    }
-    let with = ancillary.drain().find_map(|message| match message {
-        RecvAncillaryMessage::ScmRights(mut rights) => rights.next(),
-        _ => None,
-    });
-    let text = String::from_utf8_lossy(&bytes[..received.bytes]).into_owned();
-    Ok((text, with))
 }
 
 #[cfg(test)]
