@@ -93,6 +93,32 @@ impl Process {
     }
 }
 
+impl Process {
+    /// One acquire, and a section without re-entry if it succeeds.
+    fn enter_all(&self, insides: &[&Inside]) {
+        let held = Manner::any().ask(
+            || self.queue.try_acquire(Self::data),
+            |bound| self.lock(bound),
+        );
+        if held {
+            self.section_in(insides);
+        }
+    }
+
+    /// A section of a thread that holds, and its release.
+    fn section_in(&self, insides: &[&Inside]) {
+        let tenure = self.queue.tenure();
+        for inside in insides {
+            inside.enter(&tenure, Right::Alone);
+        }
+        shuttle::thread::yield_now();
+        for inside in insides {
+            inside.leave(&tenure);
+        }
+        let _ = self.queue.release();
+    }
+}
+
 /// Nothing is left when all have gone.
 pub(super) fn end(ensemble: &Ensemble, processes: &[Arc<Process>]) {
     for process in processes {
@@ -194,6 +220,82 @@ fn model_of_first_come_first_served() {
             end(&ensemble, &[process]);
         });
     }
+}
+
+/// Detached holds are given back by another thread than the one that took them, while that one
+/// enters again, and others want the lock.
+#[test]
+fn model_of_holds_that_another_thread_gives_back() {
+    for policy in policies() {
+        explore(SCHEDULES, move || {
+            let ensemble = Ensemble::new();
+            let processes: Vec<_> = (0..2)
+                .map(|_| Process::start(&ensemble, &policy, by_queue))
+                .collect();
+            // Sections exclude each other. The thread that takes a second hold for a section is in
+            // the other one all the time that it has the first.
+            let (sections, detached) = (Arc::<Inside>::default(), Arc::<Inside>::default());
+            let mut threads = Vec::new();
+            for process in &processes {
+                let process = Arc::clone(process);
+                let (sections, detached) = (Arc::clone(&sections), Arc::clone(&detached));
+                threads.push(shuttle::thread::spawn(move || {
+                    for _ in 0..2 {
+                        process.enter_all(&[&sections, &detached]);
+                    }
+                }));
+            }
+            let process = Arc::clone(&processes[0]);
+            threads.push(shuttle::thread::spawn(move || {
+                detached_holds(&process, &sections, &detached);
+            }));
+            for thread in threads {
+                thread.join().expect("no panic");
+            }
+            end(&ensemble, &processes);
+        });
+    }
+}
+
+fn detached_holds(process: &Arc<Process>, sections: &Inside, detached: &Arc<Inside>) {
+    let queue = &process.queue;
+    process.lock(&Bound::none()).expect("its turn");
+    process.lock(&Bound::none()).expect("held");
+    let tenure = queue.tenure();
+    detached.enter(&tenure, Right::Alone);
+    queue.detach();
+    queue.detach();
+    let keeps_one = thread_rng().gen_bool(0.5);
+    let other = {
+        let (process, detached) = (Arc::clone(process), Arc::clone(detached));
+        shuttle::thread::spawn(move || {
+            assert_eq!(process.queue.depth(), 0, "of this thread");
+            assert!(!process.queue.attach(), "not this thread's");
+            let _ = process.queue.release_detached();
+            if !keeps_one {
+                detached.leave(&tenure);
+                let _ = process.queue.release_detached();
+            }
+        })
+    };
+    for _ in 0..2 {
+        process.enter_all(&[sections]);
+        let again = if thread_rng().gen_bool(0.5) {
+            queue.hold_on()
+        } else {
+            queue.reenter()
+        };
+        if again.expect("neither lost nor deep") {
+            process.section_in(&[sections]);
+        }
+    }
+    if keeps_one {
+        assert!(queue.attach(), "still the owner");
+        detached.leave(&queue.tenure());
+        process.section_in(&[sections]);
+    }
+    other.join().expect("no panic");
+    assert_eq!(queue.depth(), 0);
 }
 
 /// Closing wakes everybody, wherever they wait.

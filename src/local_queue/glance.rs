@@ -115,7 +115,7 @@ impl LocalQueue {
                 Turn::Between => Seen::Between,
             };
             let by = self.owner.load(Ordering::Relaxed);
-            let depth = self.depth.load(Ordering::Relaxed);
+            let depth = self.holds(&local);
             (seen, local.wait_queue.len(), by, depth)
         };
         let leads = matches!(seen, Seen::Leading);

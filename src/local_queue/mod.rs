@@ -19,11 +19,25 @@
 //! transition, under its own lock, so that a thread at its deadline and the one who serves it agree
 //! on who was first.
 //!
-//! `owner` and `depth` are written by whoever makes a thread the holder, before that thread can
-//! see it, and from then on by that thread alone. Other threads read `owner` only to see that they
-//! are not the owner.
+//! # Holds
+//!
+//! `depth` counts the holds that stay with the owner's thread: its guards. `Local::detached` counts
+//! those that may go to another thread: a guard inside an error. The turn lasts until both are zero;
+//! whoever gives the last one back ends it, on any thread, and the owner is the owner until then.
+//! Only it takes holds, detaches them and takes them back, so a hold that was sent away gives nobody
+//! else a way in.
+//!
+//! - `owner` is written under `state`: by whoever makes a thread the holder, before that thread can
+//!   see it, and by whoever ends the turn. It is read without only by a thread that looks whether it
+//!   is the owner itself. "No" is true: nobody makes a thread the owner while that thread looks.
+//!   "Yes" may be over, if all of its holds were detached, and is asked again under `state` by whoever
+//!   relies on it; but a thread that has a guard is the owner for as long.
+//! - `depth` is written by the owner alone while it is one. It comes from 0 to 1 and from 1 to 0
+//!   under `state`, so whoever gives a detached hold back sees there whether it is 0. Between 1 and
+//!   more no lock is needed: what others may read meanwhile is never 0.
 
 mod candidate;
+mod detached;
 #[cfg(not(shuttle))]
 mod glance;
 mod idle;
@@ -54,7 +68,7 @@ use crate::global_queue::{Claim, Contest, OthersWaiting, Place, Queued, Won};
 use crate::session::observe::observer::{Label, Way};
 use crate::session::{LocalLock, OnWatchEvent, Session, Waiter, Wake};
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{self, Mutex};
+use crate::sync::{self, Mutex, MutexGuard};
 use crate::tenure::{OnRevoke, Tenure};
 use crate::wait::bound::Bound;
 use crate::znode::path::LockPath;
@@ -69,7 +83,7 @@ pub(crate) struct LocalQueue {
     policy: Policy,
     /// The number of the thread that holds, 0 for none.
     owner: AtomicU64,
-    /// How many guards the owner has.
+    /// How many guards the owner has; see [Holds](self#holds).
     depth: AtomicU32,
     state: Mutex<Local>,
     this: Weak<Self>,
@@ -80,6 +94,9 @@ pub(crate) struct LocalQueue {
 
 struct Local {
     turn: Turn,
+    /// How many holds may be on any thread. Each is a value in memory, so the count does not
+    /// overflow.
+    detached: usize,
     wait_queue: WaitQueue,
     /// A timer runs that will look at an idle tenure.
     timed: bool,
@@ -112,6 +129,7 @@ impl LocalQueue {
                 depth: AtomicU32::new(0),
                 state: Mutex::new(Local {
                     turn: Turn::Free,
+                    detached: 0,
                     wait_queue: WaitQueue::default(),
                     timed: false,
                     closed: false,
@@ -144,23 +162,56 @@ impl LocalQueue {
         self.try_slowly(me, data)
     }
 
-    /// Re-entry: the owner is this thread, so nobody else writes `owner` or `depth` now. Refused
-    /// once the lock is lost: the inner section would run without the lock.
+    /// Acquires if this thread holds already.
+    pub(crate) fn reenter(&self) -> Result<bool> {
+        self.session.refuse_child()?;
+        self.enter_again(thread_number())
+    }
+
+    /// Re-entry. Refused once the lock is lost: the inner section would run without the lock.
     #[inline]
     fn enter_again(&self, me: u64) -> Result<bool> {
-        if self.owner.load(Ordering::Relaxed) != me {
+        let Some(local) = self.lock_as_owner(me) else {
             return Ok(false);
-        }
+        };
         if !self.policy.reentrant {
             return Err(holds_already(self.path()));
         }
-        if let Turn::Held(tenure_use) = &self.state.lock().turn {
+        if let Turn::Held(tenure_use) = &local.turn {
             tenure_use.tenure.refuse_lost()?;
         }
+        self.deepen(&local)?;
+        Ok(true)
+    }
+
+    /// One hold more if this thread is the owner, also of what is lost or refuses re-entry: for a
+    /// call that relies on the hold until it returns.
+    pub(crate) fn hold_on(&self) -> Result<bool> {
+        let Some(local) = self.lock_as_owner(thread_number()) else {
+            return Ok(false);
+        };
+        self.deepen(&local)?;
+        Ok(true)
+    }
+
+    /// `state`, if this thread is the owner, which it stays for as long: another thread that gives
+    /// the last hold back, a detached one, needs `state`.
+    #[inline]
+    fn lock_as_owner(&self, me: u64) -> Option<MutexGuard<'_, Local>> {
+        if self.owner.load(Ordering::Relaxed) != me {
+            return None;
+        }
+        let local = self.state.lock();
+        (self.owner.load(Ordering::Relaxed) == me).then_some(local)
+    }
+
+    /// One guard more of this thread, the owner.
+    #[inline]
+    fn deepen(&self, _: &Local) -> Result<()> {
         let depth = self.depth.load(Ordering::Relaxed);
         let deeper = depth.checked_add(1).ok_or_else(too_deep)?;
         self.depth.store(deeper, Ordering::Relaxed);
-        Ok(true)
+        Ok(())
     }
 
     /// The fast path of a lingering lock: no thread holds or leads, and the tenure is good.
@@ -192,6 +243,7 @@ impl LocalQueue {
         true
     }
 
+    /// Called under `state`.
     fn make_owner(&self, thread: u64) {
         self.depth.store(1, Ordering::Relaxed);
         self.owner.store(thread, Ordering::Relaxed);
@@ -436,19 +488,26 @@ impl LocalQueue {
         !self.session.is_forked() && matches!(self.state.lock().turn, Turn::Held(_))
     }
 
+    /// How many holds this thread took and nobody has given back.
     pub(crate) fn depth(&self) -> u32 {
-        if self.is_owner() {
-            self.depth.load(Ordering::Relaxed)
-        } else {
-            0
+        if self.session.is_forked() {
+            return 0;
         }
+        let local = self.lock_as_owner(thread_number());
+        local.map_or(0, |local| self.holds(&local))
     }
 
-    /// The tenure in which this thread holds.
+    /// How many holds there are.
+    fn holds(&self, local: &Local) -> u32 {
+        let detached = u32::try_from(local.detached).unwrap_or(u32::MAX);
+        self.depth.load(Ordering::Relaxed).saturating_add(detached)
+    }
+
+    /// The tenure in which this thread holds. Called for one of its holds.
     pub(crate) fn tenure(&self) -> Arc<Tenure> {
         match &self.state.lock().turn {
             Turn::Held(tenure_use) => Arc::clone(&tenure_use.tenure),
-            _ => unreachable!("asked by a guard of the owner"),
+            _ => unreachable!("asked for a hold"),
         }
     }
 

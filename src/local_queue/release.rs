@@ -43,7 +43,7 @@ impl LocalQueue {
         was_ours.and(released)
     }
 
-    /// Gives one hold back. Called by the owner only.
+    /// Gives one hold of this thread back. Called by the owner only.
     #[inline]
     pub(crate) fn release(&self) -> Result<()> {
         match self.end_turn()? {
@@ -81,11 +81,21 @@ impl LocalQueue {
             return Ok(Next::Settled);
         }
         let mut local = self.state.lock();
+        self.depth.store(0, Ordering::Relaxed);
+        Ok(self.end_turn_without_holds(&mut local))
+    }
+
+    /// Ends the turn, if that was the last hold.
+    #[inline]
+    pub(super) fn end_turn_without_holds(&self, local: &mut Local) -> Next {
+        if local.detached > 0 || self.depth.load(Ordering::Relaxed) > 0 {
+            return Next::Settled;
+        }
         self.owner.store(0, Ordering::Relaxed);
         let Turn::Held(tenure_use) = std::mem::replace(&mut local.turn, Turn::Between) else {
-            unreachable!("the owner releases what is held");
+            unreachable!("what has holds is held");
         };
-        Ok(self.settle(&mut local, tenure_use))
+        self.settle(local, tenure_use)
     }
 
     /// Decides what comes after a release, and does what can be done without ZooKeeper. The turn

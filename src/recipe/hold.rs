@@ -247,6 +247,56 @@ impl<Q: Turns> Hold<Q> {
     }
 }
 
+impl Hold<LocalQueue> {
+    /// For a value that may go to another thread.
+    pub(super) fn detach(mut self) -> DetachedHold {
+        self.given_back = true;
+        self.queue.detach();
+        DetachedHold {
+            queue: Arc::clone(&self.queue),
+            goes_on: false,
+            own: self.own.take(),
+        }
+    }
+}
+
+/// A hold that may be sent to another thread, and is given back wherever it is dropped. A guard only
+/// on the thread that took it.
+pub(super) struct DetachedHold {
+    queue: Arc<LocalQueue>,
+    /// As a guard.
+    goes_on: bool,
+    own: Option<Arc<OwnHold>>,
+}
+
+impl DetachedHold {
+    /// The hold as a guard has it; comes back as it is on any thread but its own.
+    pub(super) fn attach(mut self) -> std::result::Result<Hold<LocalQueue>, Self> {
+        if !self.queue.attach() {
+            return Err(self);
+        }
+        self.goes_on = true;
+        let mut hold = Hold::new(&self.queue);
+        hold.own = self.own.take().map_or_else(OnceCell::new, OnceCell::from);
+        Ok(hold)
+    }
+}
+
+impl Drop for DetachedHold {
+    fn drop(&mut self) {
+        if self.goes_on {
+            return;
+        }
+        if let Some(own) = &self.own {
+            own.release();
+        }
+        let released = self.queue.release_detached();
+        if released.is_err() {
+            log_release(self.queue.session(), released);
+        }
+    }
+}
+
 impl<Q: Turns> Drop for Hold<Q> {
     #[inline]
     fn drop(&mut self) {

@@ -69,6 +69,7 @@ mod tests {
         shared::<LockRegistry>();
         shared::<CancelToken>();
         shared::<Error>();
+        shared::<DowngradeError>();
         sent::<SemaphoreMutexGuard>();
         sent::<Permit>();
         sent::<Membership>();

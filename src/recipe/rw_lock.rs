@@ -1,11 +1,13 @@
 //! [`RwLock`]: many readers or one writer, and their guards.
 
 mod candidate;
+mod downgrade_error;
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use self::downgrade_error::DowngradeError;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::{GlobalQueue, WaitStrategy};
@@ -119,9 +121,9 @@ impl RwLock {
     fn try_read_within(&self, data: &NodeData) -> Result<Option<RwReadGuard>> {
         self.refuse_reentry()?;
         self.session().refuse_child()?;
-        if self.writes_only() {
-            let writing = self.writers.tenure();
-            self.readers.try_acquire_under(&writing, &data.now())?;
+        if let Some(writing) = self.write_on()? {
+            self.readers
+                .try_acquire_under(writing.tenure(), &data.now())?;
             return Ok(Some(RwReadGuard(Hold::new(&self.readers))));
         }
         // An idle write lock of ours would keep us out.
@@ -183,18 +185,21 @@ impl RwLock {
     /// Also as a re-entry that others are refused: a writer becomes a reader.
     fn read_anyhow(&self, bound: &Bound, data: &NodeData) -> Result<RwReadGuard> {
         self.session().refuse_child()?;
-        if self.writes_only() {
-            let writing = self.writers.tenure();
-            self.readers.acquire_under(&writing, bound, &data.now())?;
+        if let Some(writing) = self.write_on()? {
+            let writing = writing.tenure();
+            self.readers.acquire_under(writing, bound, &data.now())?;
         } else {
             self.readers.acquire(bound, || data.now())?;
         }
         Ok(RwReadGuard(Hold::new(&self.readers)))
     }
 
-    /// Whether this thread has the write lock, and does not read yet.
-    fn writes_only(&self) -> bool {
-        self.writers.is_owner() && self.readers.depth() == 0
+    /// If this thread has the write lock, and does not read yet: one more hold of it, for as long as
+    /// the reader needs the writer's place. What this thread has is not enough if it is an error's:
+    /// another thread may drop that meanwhile.
+    fn write_on(&self) -> Result<Option<Hold<LocalQueue>>> {
+        let writes_on = self.readers.depth() == 0 && self.writers.hold_on()?;
+        Ok(writes_on.then(|| Hold::new(&self.writers)))
     }
 
     /// Waits until this thread may write. While ZooKeeper cannot be reached it waits as long as the
@@ -218,9 +223,7 @@ impl RwLock {
     }
 
     fn try_write_within(&self, data: &NodeData) -> Result<Option<RwWriteGuard>> {
-        self.refuse_upgrade()?;
-        self.refuse_reentry()?;
-        let held = self.writers.try_acquire(|| data.now())?;
+        let held = self.write_again()? || self.writers.try_acquire(|| data.now())?;
         Ok(held.then(|| RwWriteGuard(Hold::new(&self.writers), self.clone())))
     }
 
@@ -270,9 +273,9 @@ impl RwLock {
     }
 
     fn write_within(&self, bound: &Bound, data: &NodeData) -> Result<RwWriteGuard> {
-        self.refuse_upgrade()?;
-        self.refuse_reentry()?;
-        self.writers.acquire(bound, || data.now())?;
+        if !self.write_again()? {
+            self.writers.acquire(bound, || data.now())?;
+        }
         Ok(RwWriteGuard(Hold::new(&self.writers), self.clone()))
     }
 
@@ -288,17 +291,27 @@ impl RwLock {
         Ok(())
     }
 
-    fn refuse_upgrade(&self) -> Result<()> {
+    /// Whether a thread that reads writes once more, as it writes already: in one step, as another
+    /// thread may drop the last hold of the write lock, an error's, and this one would then wait for
+    /// itself. No for a thread that does not read; an error for one that reads and does not write.
+    fn write_again(&self) -> Result<bool> {
         // Before any of our locks: in a forked child it may be held by a thread that is not there.
         self.session().refuse_child()?;
-        if self.readers.depth() > 0 && !self.writers.is_owner() {
-            let path = self.path();
-            return Err(Error::would_deadlock(format!(
-                "{path}: this thread reads, and asks to write; give the read lock back first, \
-                 or begin with the write lock"
-            )));
+        let reads = self.readers.depth() > 0;
+        if !reads || self.writers.is_owner() {
+            self.refuse_reentry()?;
         }
-        Ok(())
+        if !reads {
+            return Ok(false);
+        }
+        if self.writers.reenter()? {
+            return Ok(true);
+        }
+        let path = self.path();
+        Err(Error::would_deadlock(format!(
+            "{path}: this thread reads, and asks to write; give the read lock back first, \
+             or begin with the write lock"
+        )))
     }
 
     /// How many read guards of this lock the calling thread has.
@@ -307,7 +320,8 @@ impl RwLock {
         self.readers.depth()
     }
 
-    /// How many write guards of this lock the calling thread has.
+    /// How many write guards of this lock the calling thread has, those in a [`DowngradeError`]
+    /// included.
     #[must_use]
     pub fn write_hold_count(&self) -> u32 {
         self.writers.depth()
@@ -610,59 +624,3 @@ impl RwWriteGuard {
 }
 
 guard_traits!(RwWriteGuard, "RwWriteGuard");
-
-/// Why a writer did not become a reader; see
-/// [`RwWriteGuard::downgrade`](RwWriteGuard::downgrade).
-///
-/// It owns the write guard. When `?` converts it into an [`Error`], the guard is dropped, and the
-/// write lock is given back.
-pub struct DowngradeError {
-    guard: RwWriteGuard,
-    error: Error,
-}
-
-impl DowngradeError {
-    fn new(guard: RwWriteGuard, error: Error) -> Self {
-        Self { guard, error }
-    }
-
-    /// What went wrong.
-    #[must_use]
-    pub fn error(&self) -> &Error {
-        &self.error
-    }
-
-    /// The write guard, to go on with.
-    pub fn into_guard(self) -> RwWriteGuard {
-        self.guard
-    }
-
-    /// The write guard, and what went wrong.
-    pub fn into_parts(self) -> (RwWriteGuard, Error) {
-        (self.guard, self.error)
-    }
-}
-
-impl From<DowngradeError> for Error {
-    fn from(failed: DowngradeError) -> Self {
-        failed.error
-    }
-}
-
-impl fmt::Display for DowngradeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.error.fmt(f)
-    }
-}
-
-impl fmt::Debug for DowngradeError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DowngradeError").field(&self.error).finish()
-    }
-}
-
-impl std::error::Error for DowngradeError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        std::error::Error::source(&self.error)
-    }
-}

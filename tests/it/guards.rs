@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use zklock::{
-    LockRegistry, LockState, LossReason, MultiLock, Mutex, RwLock, Semaphore, SemaphoreMutex,
+    DowngradeError, HoldView, LockRegistry, LockState, LossReason, MultiLock, Mutex, RetryPolicy,
+    RwLock, Semaphore, SemaphoreMutex,
 };
 
-use crate::fixtures::{SOON, client, client_at, mutex, server, wait_for_children};
-use crate::support::{Proxy, wait_until};
+use crate::fixtures::{SOON, builder, client, client_at, mutex, server, wait_for_children};
+use crate::support::{Action, Matcher, Proxy, opcode, wait_until};
 
 /// A guard is stored without its lock, and goes on when lock and client are dropped.
 #[test]
@@ -143,6 +144,115 @@ fn a_failed_downgrade_keeps_the_guard() {
     assert_eq!(guard.state(), LockState::Lost);
     let error = zklock::Error::from(guard.downgrade().expect_err("closed"));
     assert!(error.is_closed() || error.is_lock_lost(), "{error}");
+}
+
+/// An error of servers that no server has.
+const UNHEARD_OF: i32 = -12_345;
+
+/// A writer whose downgrade failed though its lock is not lost.
+struct Failed {
+    lock: RwLock,
+    view: HoldView,
+    error: DowngradeError,
+    /// Of another client.
+    there: RwLock,
+    _proxy: Proxy,
+}
+
+fn failed_downgrade(path: &str) -> Failed {
+    let proxy = Proxy::start(server().addr());
+    let client = builder(&proxy.connect_string())
+        .retry(RetryPolicy::new().give_up_after(Duration::from_millis(100)))
+        .connect()
+        .expect("a server that works");
+    let lock = RwLock::new(&client, path).expect("good");
+    let writing = lock.write().expect("free");
+    let view = writing.view();
+    let of_reader = Matcher::every(opcode::CREATE).with_path_containing(path);
+    let refused = proxy.on_request(of_reader, Action::Refuse(UNHEARD_OF));
+    let error = writing.downgrade().expect_err("refused until it gives up");
+    assert!(error.error().is_connection_loss(), "{error}");
+    refused.disarm();
+    let there = RwLock::new(&crate::fixtures::client(), path).expect("good");
+    let busy = there.try_read().expect("answers");
+    assert!(busy.is_none(), "the lock is kept with the error");
+    Failed {
+        lock,
+        view,
+        error,
+        there,
+        _proxy: proxy,
+    }
+}
+
+/// `?` puts it into what other crates take errors in, and these go wherever errors go.
+#[test]
+fn a_failed_downgrade_is_dropped_on_another_thread() {
+    let failed = failed_downgrade("/guards/downgrade-sent");
+    let (lock, there) = (&failed.lock, &failed.there);
+    let work = |failed| -> std::result::Result<(), Box<dyn std::error::Error + Send + Sync>> {
+        Err::<(), DowngradeError>(failed)?;
+        Ok(())
+    };
+    let boxed = work(failed.error).expect_err("as it says");
+    assert!(failed.view.is_held());
+    assert!(lock.is_write_held_by_current_thread());
+    assert_eq!(lock.write_hold_count(), 1);
+    let other = std::thread::spawn(move || drop(boxed));
+    other.join().expect("no panic");
+    assert!(!failed.view.is_held());
+    assert!(!lock.is_write_held_by_current_thread());
+    assert_eq!(lock.write_hold_count(), 0);
+    assert!(!lock.is_held_in_this_process());
+    assert!(there.try_write().expect("answers").is_some());
+    // For the thread that wrote as for any other.
+    assert!(lock.try_read().expect("answers").is_some());
+}
+
+/// What the thread that wrote has taken meanwhile stays, until it gives that back itself.
+#[test]
+fn a_failed_downgrade_elsewhere_leaves_the_other_guards() {
+    let failed = failed_downgrade("/guards/downgrade-again");
+    let (lock, there) = (&failed.lock, &failed.there);
+    let again = lock.write().expect("re-entrant");
+    let reading = lock.read().expect("a writer reads");
+    assert_eq!(lock.write_hold_count(), 2);
+    let other = std::thread::spawn(move || drop(failed.error));
+    other.join().expect("no panic");
+    assert_eq!(lock.write_hold_count(), 1);
+    assert!(there.try_read().expect("answers").is_none());
+    drop(again);
+    assert!(!lock.is_write_held_by_current_thread());
+    let asked = lock.try_write().expect_err("this thread reads");
+    assert!(asked.is_would_deadlock(), "{asked}");
+    assert!(
+        there.try_read().expect("answers").is_some(),
+        "beside a reader"
+    );
+    drop(reading);
+    assert!(there.try_write().expect("answers").is_some());
+}
+
+/// The guard comes back on its own thread, with its views; on another it would be a second owner.
+#[test]
+fn a_failed_downgrade_gives_the_guard_to_its_own_thread_only() {
+    let failed = failed_downgrade("/guards/downgrade-own");
+    let guard = failed.error.into_guard();
+    assert_eq!(failed.lock.write_hold_count(), 1);
+    assert!(guard.is_held());
+    assert!(failed.view.is_held());
+    drop(guard);
+    assert!(!failed.view.is_held());
+    assert!(failed.there.try_write().expect("answers").is_some());
+
+    let path = "/guards/downgrade-of-another";
+    let failed = failed_downgrade(path);
+    let other = std::thread::spawn(move || drop(failed.error.into_guard()));
+    let panic = other.join().expect_err("not its guard");
+    let said = panic.downcast_ref::<String>().expect("a text");
+    assert!(said.contains(path), "{said}");
+    assert!(!failed.lock.is_write_held_by_current_thread());
+    assert!(failed.there.try_write().expect("answers").is_some());
 }
 
 /// A writer who has lost its lock and has no contact is told so, and does not wait for contact.

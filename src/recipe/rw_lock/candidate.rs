@@ -9,7 +9,7 @@ impl RwLock {
     pub(in crate::recipe) fn stand_to_read(&self) -> Option<Box<dyn Candidate + '_>> {
         self.session().refuse_child().ok()?;
         // A writer's reader queues in the writer's place.
-        if self.writes_only() {
+        if self.writers.is_owner() {
             return None;
         }
         self.readers.stand(|| self.data.now())
@@ -17,7 +17,11 @@ impl RwLock {
 
     /// This thread as a candidate to write, if nobody of this process comes first.
     pub(in crate::recipe) fn stand_to_write(&self) -> Option<Box<dyn Candidate + '_>> {
-        self.refuse_upgrade().ok()?;
+        self.session().refuse_child().ok()?;
+        // A re-entry, or an error.
+        if self.readers.depth() > 0 {
+            return None;
+        }
         self.writers.stand(|| self.data.now())
     }
 
