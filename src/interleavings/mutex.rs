@@ -38,7 +38,7 @@ pub(super) fn by_queue(session: &Arc<Session>, policy: &Policy) -> Arc<LocalQueu
         WaitStrategy::PredecessorWatch,
         !policy.linger.is_zero(),
     );
-    LocalQueue::new(contest, policy.clone(), Box::new(()))
+    LocalQueue::new(contest, policy.clone())
 }
 
 impl Process {

@@ -50,7 +50,7 @@ impl Process {
         let grammar = Grammar::lease(Dialect::Curator);
         Arc::new(Self {
             permits: PermitFolder::new(&session, path(PERMITS), grammar, limit),
-            front: LocalQueue::new(front, Policy::default(), Box::new(())),
+            front: LocalQueue::new(front, Policy::default()),
             session,
             line,
         })

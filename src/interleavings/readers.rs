@@ -45,8 +45,8 @@ impl Process {
             )
         };
         Arc::new(Self {
-            readers: SharedQueue::new(contest(Class::Read), false, None, Box::new(())),
-            writers: LocalQueue::new(contest(Class::Write), policy.clone(), Box::new(())),
+            readers: SharedQueue::new(contest(Class::Read), false, None),
+            writers: LocalQueue::new(contest(Class::Write), policy.clone()),
             session,
             line,
         })

@@ -14,7 +14,7 @@ use crate::znode::path::LockPath;
 
 pub(super) fn by_single_node(session: &Arc<Session>, policy: &Policy) -> Arc<LocalQueue> {
     let path = LockPath::parse(FOLDER).expect("good");
-    LocalQueue::new(SingleNode::new(session, path), policy.clone(), Box::new(()))
+    LocalQueue::new(SingleNode::new(session, path), policy.clone())
 }
 
 fn model_crowd(chaos: Chaos) {

@@ -82,10 +82,10 @@ impl Process {
         let lingers = !policy.linger.is_zero();
         let alone = |folder, class| {
             let contest = queue(&session, folder, class, lingers);
-            Part::Alone(LocalQueue::new(contest, policy.clone(), Box::new(())))
+            Part::Alone(LocalQueue::new(contest, policy.clone()))
         };
         let readers = queue(&session, c, Class::Read, false);
-        let shared = SharedQueue::new(readers, false, None, Box::new(()));
+        let shared = SharedQueue::new(readers, false, None);
         let exclusive = Class::Exclusive;
         let parts = [
             alone(a, exclusive),

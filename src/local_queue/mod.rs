@@ -42,6 +42,7 @@ mod detached;
 mod glance;
 mod idle;
 mod lead;
+mod owned;
 mod release;
 mod shared;
 mod telling;
@@ -56,6 +57,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) use self::candidate::{Candidate, Candidates, take_together, try_together};
 use self::lead::{Entry, Lead, Leads, wait_for_turn};
+pub(crate) use self::owned::Owned;
 pub(crate) use self::shared::SharedQueue;
 pub(crate) use self::tenure_use::Policy;
 use self::tenure_use::TenureUse;
@@ -73,9 +75,6 @@ use crate::tenure::{OnRevoke, Tenure};
 use crate::wait::bound::Bound;
 use crate::znode::path::LockPath;
 
-/// Something to be kept alive.
-pub(crate) type Keeps = Box<dyn std::any::Any + Send + Sync>;
-
 /// The threads of this process at one lock.
 pub(crate) struct LocalQueue {
     session: Arc<Session>,
@@ -88,8 +87,6 @@ pub(crate) struct LocalQueue {
     state: Mutex<Local>,
     this: Weak<Self>,
     key: u64,
-    /// What must stay as long as the lock or any guard of it does: the client's handle.
-    _keeps: Keeps,
 }
 
 struct Local {
@@ -116,7 +113,7 @@ enum Turn {
 }
 
 impl LocalQueue {
-    pub(crate) fn new(contest: impl Contest + 'static, policy: Policy, keeps: Keeps) -> Arc<Self> {
+    pub(crate) fn new(contest: impl Contest + 'static, policy: Policy) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
             let lock: Weak<dyn LocalLock> = this.clone();
             let session = Arc::clone(contest.session());
@@ -135,7 +132,6 @@ impl LocalQueue {
                     closed: false,
                 }),
                 this: this.clone(),
-                _keeps: keeps,
             }
         })
     }

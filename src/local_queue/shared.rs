@@ -27,8 +27,8 @@ use std::time::{Duration, Instant};
 use super::lead::{Entry, Lead, Leads, wait_for_turn};
 use super::tenure_use::{Others, others};
 use super::thread_number::thread_number;
+use super::too_deep;
 use super::wait_queue::{Offer, ParkedThread, WaitQueue};
-use super::{Keeps, too_deep};
 use crate::error::{Error, Result};
 use crate::global_queue::{Claim, Contest, Departure, GlobalQueue, OthersWaiting, Place, Won};
 use crate::session::observe::observer::{Label, Way};
@@ -45,7 +45,6 @@ pub(crate) struct SharedQueue {
     state: Mutex<State>,
     this: Weak<Self>,
     key: u64,
-    _keeps: Keeps,
 }
 
 #[derive(Default)]
@@ -172,12 +171,7 @@ impl Leads for SharedQueue {
 }
 
 impl SharedQueue {
-    pub(crate) fn new(
-        contest: GlobalQueue,
-        revocable: bool,
-        label: Label,
-        keeps: Keeps,
-    ) -> Arc<Self> {
+    pub(crate) fn new(contest: GlobalQueue, revocable: bool, label: Label) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
             let lock: Weak<dyn LocalLock> = this.clone();
             Self {
@@ -187,7 +181,6 @@ impl SharedQueue {
                 label,
                 state: Mutex::new(State::default()),
                 this: this.clone(),
-                _keeps: keeps,
             }
         })
     }

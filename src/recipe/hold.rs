@@ -11,7 +11,7 @@ use crossbeam_channel::Receiver;
 use super::guard::log_release;
 use crate::error::Result;
 use crate::global_queue::Departure;
-use crate::local_queue::{LocalQueue, SharedQueue};
+use crate::local_queue::{LocalQueue, Owned, SharedQueue};
 use crate::session::{LossReason, Session};
 use crate::tenure::{LockState, Tenure};
 use crate::wait::announcement::Announcement;
@@ -174,7 +174,7 @@ pub(crate) struct GuardStaysOnItsThread;
 /// on until it is gone itself: the last handle of a client ends the session, and what was given
 /// back just before is not confirmed then.
 pub(crate) struct Hold<Q: Turns> {
-    queue: Arc<Q>,
+    queue: Arc<Owned<Q>>,
     given_back: bool,
     /// Looked up when it is first asked for, to keep the fast paths free of it.
     tenure: OnceCell<Arc<Tenure>>,
@@ -186,7 +186,7 @@ pub(crate) struct Hold<Q: Turns> {
 impl<Q: Turns> Hold<Q> {
     /// For a thread that has just acquired.
     #[inline]
-    pub(crate) fn new(queue: &Arc<Q>) -> Self {
+    pub(crate) fn new(queue: &Arc<Owned<Q>>) -> Self {
         Self {
             queue: Arc::clone(queue),
             given_back: false,
@@ -263,7 +263,7 @@ impl Hold<LocalQueue> {
 /// A hold that may be sent to another thread, and is given back wherever it is dropped. A guard only
 /// on the thread that took it.
 pub(super) struct DetachedHold {
-    queue: Arc<LocalQueue>,
+    queue: Arc<Owned<LocalQueue>>,
     /// As a guard.
     goes_on: bool,
     own: Option<Arc<OwnHold>>,

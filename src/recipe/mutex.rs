@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::{GlobalQueue, WaitStrategy};
-use crate::local_queue::{Candidate, LocalQueue, Policy};
+use crate::local_queue::{Candidate, LocalQueue, Owned, Policy};
 use crate::recipe::guard::{
     fencing_token_method, guard_traits, holding_methods, revocation_method, transaction_method,
     unlock_methods,
@@ -59,7 +59,7 @@ use crate::znode::path::LockPath;
 /// ```
 #[derive(Clone)]
 pub struct Mutex {
-    queue: Arc<LocalQueue>,
+    queue: Arc<Owned<LocalQueue>>,
     data: NodeData,
 }
 
@@ -584,7 +584,7 @@ impl MutexBuilder<'_> {
             !self.policy.linger.is_zero(),
         );
         Ok(Mutex {
-            queue: LocalQueue::new(queue, self.policy, self.client.keep()),
+            queue: Owned::new(LocalQueue::new(queue, self.policy), self.client.keep()),
             data,
         })
     }

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::global_queue::{
     Claim, Departure, GlobalQueue, Limit, PermitFolder, Queued, WaitStrategy,
 };
-use crate::local_queue::{LocalQueue, Policy};
+use crate::local_queue::{LocalQueue, Owned, Policy};
 use crate::recipe::guard::log_release;
 use crate::recipe::hold::OwnHold;
 use crate::recipe::node_data::NodeData;
@@ -29,7 +29,7 @@ use crate::znode::path::{LockPath, split};
 
 /// Permits, and the lock in front of them.
 pub(crate) struct PermitPool {
-    queue: Arc<LocalQueue>,
+    queue: Arc<Owned<LocalQueue>>,
     permits: PermitFolder,
     home: LockPath,
     data: NodeData,
@@ -82,7 +82,7 @@ impl PermitPool {
         let label = policy.label.clone();
         let permits = PermitFolder::new(session, parse(&leases)?, Grammar::lease(dialect), limit);
         Ok(Arc::new(Self {
-            queue: LocalQueue::new(locks, policy, settings.client.keep()),
+            queue: Owned::new(LocalQueue::new(locks, policy), settings.client.keep()),
             permits,
             home,
             data,

@@ -11,7 +11,7 @@ pub use self::downgrade_error::DowngradeError;
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::{GlobalQueue, WaitStrategy};
-use crate::local_queue::{LocalQueue, Policy, SharedQueue, holds_already};
+use crate::local_queue::{LocalQueue, Owned, Policy, SharedQueue, holds_already};
 use crate::recipe::guard::{
     fencing_token_method, guard_traits, holding_methods, revocation_method, transaction_method,
     unlock_methods,
@@ -71,8 +71,8 @@ use crate::znode::path::LockPath;
 /// ```
 #[derive(Clone)]
 pub struct RwLock {
-    writers: Arc<LocalQueue>,
-    readers: Arc<SharedQueue>,
+    writers: Arc<Owned<LocalQueue>>,
+    readers: Arc<Owned<SharedQueue>>,
     reentrant: bool,
     data: NodeData,
 }
@@ -544,9 +544,15 @@ impl RwLockBuilder<'_> {
         };
         let (revocable, label) = (self.policy.revocable, self.policy.label.clone());
         Ok(RwLock {
-            readers: SharedQueue::new(queue(Class::Read), revocable, label, self.client.keep()),
+            readers: Owned::new(
+                SharedQueue::new(queue(Class::Read), revocable, label),
+                self.client.keep(),
+            ),
             reentrant: self.reentrant,
-            writers: LocalQueue::new(queue(Class::Write), self.policy, self.client.keep()),
+            writers: Owned::new(
+                LocalQueue::new(queue(Class::Write), self.policy),
+                self.client.keep(),
+            ),
             data,
         })
     }

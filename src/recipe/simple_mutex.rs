@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::SingleNode;
-use crate::local_queue::{LocalQueue, Policy};
+use crate::local_queue::{LocalQueue, Owned, Policy};
 use crate::recipe::guard::{
     fencing_token_method, guard_traits, holding_methods, revocation_method, unlock_methods,
 };
@@ -47,7 +47,7 @@ use crate::znode::path::LockPath;
 /// ```
 #[derive(Clone)]
 pub struct SimpleMutex {
-    queue: Arc<LocalQueue>,
+    queue: Arc<Owned<LocalQueue>>,
     data: NodeData,
 }
 
@@ -288,7 +288,7 @@ impl SimpleMutexBuilder<'_> {
             ..Policy::default()
         };
         Ok(SimpleMutex {
-            queue: LocalQueue::new(node, policy, self.client.keep()),
+            queue: Owned::new(LocalQueue::new(node, policy), self.client.keep()),
             data,
         })
     }
