@@ -207,7 +207,9 @@ impl Attempt<'_> {
         };
         // Both watches are left before the count, so nothing that happens after it is missed.
         let ready_path = at.folder.child(READY);
-        let (ready, children) = self.look_around(contact, &ready_path, czxid)?;
+        let Some((ready, children)) = self.look_around(contact, &ready_path, czxid)? else {
+            return Ok(Looked::Again);
+        };
         let Some(children) = children else {
             self.place.folder_gone();
             return Ok(Looked::Again);
@@ -257,6 +259,15 @@ impl Attempt<'_> {
         }
     }
 
+    /// Whether `ready` was made after the last look, by the word of the watch of the look before. The
+    /// event can be here before the look's answers are taken; then these say neither that `ready` is
+    /// gone again nor who has come.
+    fn has_come_since(&self, watch_before: Option<&Watch>) -> bool {
+        let created = watch_before.and_then(|watch| watch.notice().created_at());
+        let looked = self.ready_watch.as_ref();
+        created.is_some_and(|event| looked.is_some_and(|look| look.was_left_before(event)))
+    }
+
     fn own_transaction(&mut self, contact: &Contact<'_>) -> Step<Option<(String, i64)>> {
         let node = &self.place.nodes()[0];
         if let Some(czxid) = node.czxid {
@@ -273,8 +284,8 @@ impl Attempt<'_> {
         Ok(self.own.clone())
     }
 
-    /// `ready`, and who is there, in this order and one write. `None` if the folder is gone. `own` is
-    /// our node.
+    /// `ready`, and who is there, in this order and one write. No children if the folder is gone;
+    /// `None` if `ready` came after the look. `own` is our node.
     ///
     /// Either can be refused for now, and `ready` may be gone when it is looked at again. So whatever
     /// was told of `ready` counts at once, and the watch before this look's stays until that is there.
@@ -284,7 +295,7 @@ impl Attempt<'_> {
         contact: &Contact<'_>,
         ready: &str,
         own: i64,
-    ) -> Step<(Option<NodeStat>, Option<Children>)> {
+    ) -> Step<Option<(Option<NodeStat>, Option<Children>)>> {
         let watch_before = self.ready_watch.take();
         self.note_ready(watch_before.as_ref());
         let wake = || Some(Wake::Signal(Arc::clone(contact.signal())));
@@ -305,7 +316,10 @@ impl Attempt<'_> {
         if seen.is_some_and(|ready| ready.czxid > own) {
             self.counted = Some(own);
         }
-        Ok((seen, found(listed)?))
+        if seen.is_none() && self.has_come_since(watch_before.as_ref()) {
+            return Ok(None);
+        }
+        Ok(Some((seen, found(listed)?)))
     }
 
     /// Waits once. Those of `met` were there when we looked, and `ready` was not if

@@ -86,6 +86,11 @@ impl Watch {
         self.notice.armed(after);
     }
 
+    /// Whether the read that left it was executed before the event with this number.
+    pub(crate) fn was_left_before(&self, event: u64) -> bool {
+        self.armed_after.load(Ordering::Relaxed) < event
+    }
+
     /// Whether the watch is on the server, and has not fired.
     pub(crate) fn is_live(&self) -> bool {
         self.connection == self.session.connection() && self.notice.is_live()

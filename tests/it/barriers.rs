@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use zklock::{AcquireOptions, Barrier, CancelToken, Dialect, DoubleBarrier, LockState, Membership};
 
-use crate::fixtures::{SOON, T, children, client, client_at, raw, server, wait_for_children};
+use crate::fixtures::{
+    SOON, T, builder, children, client, client_at, raw, server, wait_for_children,
+};
 use crate::support::raw::Flags;
 use crate::support::{Action, Matcher, Proxy, Server, opcode, wait_until};
 
@@ -93,6 +95,8 @@ fn barriers_leave_no_watches() {
         gate.wait().expect("open");
         let alone = double.enter_for(Duration::from_millis(20));
         assert!(alone.expect("answers").is_none());
+        // The removal goes on after the call: until then the next one would be the second.
+        wait_for_children(&server, "/double", 0);
     }
     wait_until("no watch is left", SOON, || server.stats().watch_count == 0);
     let mut raw = raw(&server);
@@ -431,6 +435,45 @@ fn a_member_that_loses_its_session_has_left() {
     });
 }
 
+/// `ready` came while a look was on its way that had not seen it: the slow one took it for gone again.
+/// It went in by a list from before the others came, so it did not wait for them on the way out; and
+/// it left `ready` behind.
+#[test]
+fn who_hears_of_ready_before_the_answer_of_an_older_look_knows_whom_it_met() {
+    // The event is nearly always faster than the thread that waits for the answer; not always.
+    let rounds = [Dialect::Curator, Dialect::Kazoo].repeat(4);
+    for (round, dialect) in rounds.into_iter().enumerate() {
+        let path = format!("/barriers/overtaken-{round}");
+        let path = path.as_str();
+        let proxy = Proxy::start(server().addr());
+        let clients = [&proxy.connect_string(), &server().connect_string()]
+            .map(|at| builder(at).connect().expect("a server that works"));
+        let [slow, fast] = clients.each_ref().map(|client| {
+            let barrier = DoubleBarrier::builder(client, path, 3).dialect(dialect);
+            barrier.build().expect("good")
+        });
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| slow.enter().expect("three"));
+            // It has looked once, and left a watch on `ready`.
+            proxy.wait_for(|seen| seen.replied(opcode::EXISTS) > 0, SOON);
+            let hold = proxy.hold_reply(Matcher::next(opcode::EXISTS).with_path_containing(path));
+            let second = scope.spawn(|| fast.enter().expect("three"));
+            hold.wait_until_held(SOON);
+            let third = fast.enter().expect("three");
+            let second = second.join().expect("no panic");
+            hold.release();
+            let first = waits.join().expect("no panic");
+            // They leave `ready` to the one who is still inside.
+            drop((second, third));
+            wait_until("the others are gone", SOON, || {
+                children(server(), path).len() <= 2
+            });
+            first.leave().expect("all have left");
+        });
+        wait_for_children(server(), path, 0);
+    }
+}
+
 /// Two members behind proxies of their own, who are inside. The first of them is not the first by
 /// name, so that its node goes as soon as it leaves.
 struct Inside {
@@ -484,11 +527,12 @@ fn a_leaver_whose_delete_is_lost_is_not_counted_again() {
         // The delete never comes to the server, and neither does what would repeat it.
         let lost = Matcher::next(opcode::DELETE).with_path_containing(&ghost);
         let trap = proxies[0].on_request(lost, Action::Reset);
-        let again = Matcher::next(opcode::DELETE).with_path_containing(&ghost);
+        // Set before the first one goes: the next one follows at once.
+        let again = Matcher::nth(opcode::DELETE, 2).with_path_containing(&ghost);
+        let hold = proxies[0].hold_request(again);
         let early = std::thread::scope(|scope| {
             let leaves = scope.spawn(|| first.leave());
             trap.wait_until_sprung(SOON);
-            let hold = proxies[0].hold_request(again);
             drop(second);
             wait_until("the other is gone", SOON, || {
                 children(server(), path).len() <= 2

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use zklock::{Client, ClientBuilder, Mutex};
 
-use crate::support::{RawSession, Server, wait_until};
+use crate::support::{RawSession, Server, wait_for_some};
 
 /// Long enough for anything that happens at all.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -74,9 +74,15 @@ pub(crate) fn children(server: &Server, path: &str) -> Vec<String> {
 #[track_caller]
 pub(crate) fn wait_for_children(server: &Server, path: &str, count: usize) {
     let mut raw = raw(server);
-    wait_until(&format!("{count} children in {path}"), SOON, || {
-        raw.children(path).unwrap_or_default().len() == count
+    let mut left = Vec::new();
+    let found = wait_for_some(SOON, || {
+        left = raw.children(path).unwrap_or_default();
+        (left.len() == count).then_some(())
     });
+    assert!(
+        found.is_some(),
+        "not within {SOON:?}: {count} children in {path}: there are {left:?}"
+    );
 }
 
 /// A process that does as it is told; see `tests/puppet`.
