@@ -126,8 +126,9 @@ fn model_of_a_rendezvous_and_broken_connections() {
     model_of_rounds(Dialect::Kazoo, BROKEN_CONNECTIONS);
 }
 
-/// In kazoo's dialect `ready` may be gone before it is looked at again: what one look has shown, though
-/// the list beside it was refused, and what the watch has told, must count.
+/// Nothing is left and nobody waits for ever, whatever is refused for now. (That what one look has shown of
+/// `ready` counts, though the list beside it was refused, takes a rarer schedule than these: it is guarded on
+/// a real server.)
 #[test]
 fn model_of_a_rendezvous_and_refusals_for_now() {
     model_of_rounds(Dialect::Curator, REFUSALS);
