@@ -218,20 +218,23 @@ impl LocalQueue {
     fn leave(&self, tenure_use: TenureUse, parting: Parting) -> Departure {
         // Also when this panics: the others must not wait for this thread.
         let _lead = self.lead();
+        // Before the tenure ends, which was there for longer.
+        let held_for = tenure_use
+            .held_since
+            .map(|since| sync::now().saturating_duration_since(since));
         let departure = if parting == Parting::AtOnce {
             self.contest.abandon(&tenure_use.tenure, tenure_use.news);
             Departure::over(Ok(()))
         } else {
             self.contest.send_off(&tenure_use.tenure, tenure_use.news)
         };
-        let Some(since) = tenure_use.held_since else {
+        let Some(held_for) = held_for else {
             return departure;
         };
         // Not the queue: the last handle of the client could go with it, on the link's thread.
         let (session, label) = (Arc::clone(&self.session), self.policy.label.clone());
         departure.tell(move |confirmed| {
             let confirmed = confirmed && parting == Parting::Looking;
-            let held_for = sync::now().saturating_duration_since(since);
             session.observation().released(&label, held_for, confirmed);
         })
     }

@@ -487,14 +487,15 @@ impl SharedQueue {
             Ok(None) => return Departure::over(Ok(())),
             Err(error) => return Departure::over(Err(error)),
         };
+        // Before the tenure ends, which was there for longer.
+        let held_for = since.map(|since| sync::now().saturating_duration_since(since));
         let departure = self.contest.send_off(&group.tenure, group.news);
-        let Some(since) = since else {
+        let Some(held_for) = held_for else {
             return departure;
         };
         // Not the queue: the last handle of the client could go with it, on the link's thread.
         let (session, label) = (Arc::clone(self.session()), self.label.clone());
         departure.tell(move |confirmed| {
-            let held_for = sync::now().saturating_duration_since(since);
             session.observation().released(&label, held_for, confirmed);
         })
     }

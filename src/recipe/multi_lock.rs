@@ -504,14 +504,19 @@ impl MultiLockGuard {
     /// Gives all back, the last taken first, and hands over how each of that went.
     fn give_back(&mut self, mut each: impl FnMut(Result<()>)) {
         self.own.release();
+        let whole = self.whole.take();
+        // Before the tenures end, which were there for longer.
+        let whole = whole.map(|whole| {
+            let held_for = sync::now().saturating_duration_since(whole.since);
+            (whole, held_for)
+        });
         let mut confirmed = true;
         for departure in self.held.send_off() {
             let given_back = departure.confirm();
             confirmed &= given_back.is_ok();
             each(given_back);
         }
-        if let Some(whole) = self.whole.take() {
-            let held_for = sync::now().saturating_duration_since(whole.since);
+        if let Some((whole, held_for)) = whole {
             let observation = whole.session.observation();
             observation.released(&whole.label, held_for, confirmed);
         }

@@ -402,15 +402,18 @@ impl HeldPermits {
     }
 
     fn give_back(&self, tenure: &Arc<Tenure>) -> Departure {
+        // Before the tenure ends, which was there for longer.
+        let held_for = self
+            .held_since
+            .map(|since| sync::now().saturating_duration_since(since));
         let departure = self.pool.permits.send_off(tenure);
-        let Some(since) = self.held_since else {
+        let Some(held_for) = held_for else {
             return departure;
         };
         // Not the semaphore: the last handle of the client could go with it, on the link's thread.
         let session = Arc::clone(self.session());
         let label = self.pool.label.clone();
         departure.tell(move |confirmed| {
-            let held_for = sync::now().saturating_duration_since(since);
             session.observation().released(&label, held_for, confirmed);
         })
     }

@@ -176,7 +176,7 @@ impl Miss {
 pub struct Released {
     /// The lock's name.
     pub label: Label,
-    /// The time from the acquire to the release.
+    /// The time from the acquire to the beginning of the release.
     pub held_for: Duration,
     /// Whether the release is complete: ZooKeeper has confirmed it, or the lock stays in this
     /// process. Otherwise the lock was lost, or the release goes on in the background.
