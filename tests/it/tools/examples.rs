@@ -206,8 +206,8 @@ fn a_leader_that_steps_down_has_ended_its_work() {
 /// What the page shows of the leader is what the test above runs.
 #[test]
 fn the_leader_on_the_page_is_the_one_in_the_examples() {
-    let page = include_str!("../../docs/coming-from.md");
-    let program = include_str!("../../examples/leader.rs");
+    let page = include_str!("../../../docs/coming-from.md");
+    let program = include_str!("../../../examples/leader.rs");
     let (_, shared) = program
         .split_once("as well.\n\n")
         .expect("the line that says so");

@@ -1,0 +1,9 @@
+//! Troubles: one file for each kind.
+
+mod lost_replies;
+mod outages;
+mod partitions;
+mod refusals;
+mod sessions;
+mod slow_networks;
+mod stuck_logger;

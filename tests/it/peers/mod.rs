@@ -1,0 +1,6 @@
+//! Together with other implementations in the same folders.
+
+mod curator;
+mod home_grown;
+mod kazoo;
+mod three_languages;
