@@ -39,7 +39,7 @@ const CLOSE_BOUND: Duration = Duration::from_secs(2);
 /// The client keeps its session across broken connections, restarted servers and failovers for as
 /// long as the servers keep it. It declares the session lost by its own clock, before the servers
 /// can have expired it: no later than 31/32 of the negotiated timeout after a moment at which the
-/// ensemble's *leader* provably knew of it (docs/design.md has the argument). So a holder that is
+/// ensemble's *leader* provably knew of it (docs/lease.md has the argument). So a holder that is
 /// cut off learns of it when 42 to 51 % of the timeout have passed, and a session survives silent
 /// trouble of up to about a quarter of the timeout.
 ///

@@ -20,7 +20,7 @@
 //!
 //! Then the leader expires the session no earlier than `s1` + its timeout. `s1` is a **base**:
 //! *proven* if (3) was a write, which takes a quorum; *assumed* if it was a sync, which a deposed
-//! leader answers too. docs/design.md has the whole argument.
+//! leader answers too. docs/lease.md has the whole argument.
 
 #[cfg(all(test, not(shuttle)))]
 mod model;
