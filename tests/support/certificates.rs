@@ -60,12 +60,28 @@ impl Authority {
         self.sign(common_name, params)
     }
 
+    /// One that may sign others.
+    pub(crate) fn certify_a_ca(&self, common_name: &str, names: &[&str]) -> Certified {
+        let mut params = named(common_name, names);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        self.sign(common_name, params)
+    }
+
+    /// One that clients may show, and no server.
+    pub(crate) fn certify_for_clients(&self, common_name: &str, names: &[&str]) -> Certified {
+        let mut params = named(common_name, names);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.sign(common_name, params)
+    }
+
     fn sign(&self, common_name: &str, mut params: CertificateParams) -> Certified {
         params.use_authority_key_identifier_extension = true;
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
+        if params.extended_key_usages.is_empty() {
+            params.extended_key_usages = vec![
+                ExtendedKeyUsagePurpose::ServerAuth,
+                ExtendedKeyUsagePurpose::ClientAuth,
+            ];
+        }
         let key = KeyPair::generate().expect("keys can be made");
         let certificate = params.signed_by(&key, &self.issuer).expect("signed");
         let (certificate, key) = (certificate.pem(), key.serialize_pem());

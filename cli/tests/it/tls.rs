@@ -69,6 +69,7 @@ fn advises(said: &Said, status: i32, words: &[&str]) {
         assert!(said.err.contains(word), "{word}: {}", said.err);
     }
     assert!(!said.err.contains("Tls::"), "{}", said.err);
+    assert!(!said.err.contains("DnsName"), "{}", said.err);
 }
 
 /// They named methods of the Rust library.

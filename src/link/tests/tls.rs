@@ -64,10 +64,24 @@ fn a_certificate_that_cannot_be_accepted_is_told() {
 
     let elsewhere = ours.certify("server", &["zk1.example", "10.0.0.1"]);
     let text = refusal(trusting(&ours), &elsewhere);
-    let wanted = ["not for 127.0.0.1", "zk1.example", "Tls::server_name"];
+    let wanted = [
+        "not for 127.0.0.1",
+        "names zk1.example, 10.0.0.1:",
+        "Tls::server_name",
+    ];
     assert_says(&text, &wanted);
     let text = refusal(trusting(&ours).server_name("zk2.example"), &elsewhere);
     assert_says(&text, &["not for zk2.example", "zk1.example"]);
+
+    // As people make them in one step, trusted as what they are.
+    let text = refusal(trusting(&ours), &ours.certify_a_ca("server", LOOPBACK));
+    assert_says(&text, &["CA:TRUE", "have it sign one for the server"]);
+
+    let text = refusal(
+        trusting(&ours),
+        &ours.certify_for_clients("server", LOOPBACK),
+    );
+    assert_says(&text, &["not made for servers", "serverAuth"]);
 }
 
 /// Another name is asked for, or none: the certificate must be of our CA and not expired all the

@@ -50,7 +50,8 @@ impl Blame {
                     .to_owned()
             }
             Error::PeerIncompatible(why) => {
-                format!("no version or cipher of TLS in common with it ({why:?})")
+                let why = spelled_out(&format!("{why:?}"));
+                format!("no version or cipher of TLS in common with it ({why})")
             }
             other => format!("TLS failed: {other}"),
         };
@@ -86,14 +87,31 @@ impl Blame {
                 let expected = expected.to_str();
                 let names = match &presented[..] {
                     [] => "no name at all".to_owned(),
-                    names => names.join(", "),
+                    names => names
+                        .iter()
+                        .map(|name| name_of(name))
+                        .collect::<Vec<_>>()
+                        .join(", "),
                 };
                 format!(
                     "its certificate is not for {expected}; it names {names}: connect by such a \
                      name, or set Tls::server_name"
                 )
             }
-            other => format!("its certificate cannot be accepted: {other}"),
+            // What `openssl req -x509` makes, if nobody tells it otherwise.
+            CertificateError::Other(why) if why.to_string() == "CaUsedAsEndEntity" => {
+                "its certificate is that of a CA (CA:TRUE), which may sign others and not serve; \
+                 have it sign one for the server"
+                    .to_owned()
+            }
+            CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+                "its certificate is not made for servers; its extended key usage needs serverAuth"
+                    .to_owned()
+            }
+            other => {
+                let why = spelled_out(&other.to_string());
+                format!("its certificate cannot be accepted: {why}")
+            }
         }
     }
 
@@ -114,19 +132,92 @@ impl Blame {
                 | A::DecryptError
                 | A::CertificateRequired
         );
+        let said = spelled_out(&format!("{alert:?}"));
         match (&self.certificate, about_certificate) {
             (Some(file), true) => format!(
-                "it refused the client certificate of {file} ({alert:?}); does its trust store hold \
+                "it refused the client certificate of {file} ({said}); does its trust store hold \
                  the CA, and is the certificate still valid?"
             ),
             (None, true) => format!(
-                "it wants a client certificate ({alert:?}), and was given none; see Tls::identity"
+                "it wants a client certificate ({said}), and was given none; see Tls::identity"
             ),
             (None, false) if alert == A::HandshakeFailure => format!(
-                "it refused the TLS handshake ({alert:?}): it wants a client certificate, or has no \
+                "it refused the TLS handshake ({said}): it wants a client certificate, or has no \
                  version or cipher of TLS in common with us"
             ),
-            (_, false) => format!("it ended TLS ({alert:?})"),
+            (_, false) => format!("it ended TLS ({said})"),
+        }
+    }
+}
+
+/// A name of a certificate, which the library beneath gives as its Rust type prints:
+/// `DnsName("zk1.example")`, `IpAddress(10.0.0.1)`.
+fn name_of(presented: &str) -> String {
+    let inside = presented
+        .split_once('(')
+        .and_then(|(kind, inside)| Some((kind, inside.strip_suffix(')')?)));
+    match inside {
+        Some(("DnsName" | "IpAddress" | "UniformResourceIdentifier", inside)) => {
+            inside.trim_matches('"').to_owned()
+        }
+        _ if presented == "DirectoryName" => "an entry of a directory".to_owned(),
+        _ => "a name of a kind that servers do not have".to_owned(),
+    }
+}
+
+/// `CertificateRequired` is "certificate required": for what has a Rust name and no text of its own.
+fn spelled_out(name: &str) -> String {
+    let mut words = String::new();
+    let mut letters = name.chars().peekable();
+    let mut before = ' ';
+    while let Some(letter) = letters.next() {
+        if letter.is_ascii_uppercase() && !before.is_ascii_uppercase() {
+            if before.is_alphanumeric() {
+                words.push(' ');
+            }
+            let is_word = letters.peek().is_some_and(char::is_ascii_lowercase);
+            words.push(if is_word {
+                letter.to_ascii_lowercase()
+            } else {
+                letter
+            });
+        } else {
+            words.push(letter);
+        }
+        before = letter;
+    }
+    words
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_rust_are_not_shown() {
+        for (name, words) in [
+            ("CertificateRequired", "certificate required"),
+            ("UnknownCA", "unknown CA"),
+            ("Tls12NotOffered", "tls12 not offered"),
+            ("it has words: 3 of them", "it has words: 3 of them"),
+            ("", ""),
+        ] {
+            assert_eq!(spelled_out(name), words);
+        }
+        for (presented, name) in [
+            ("DnsName(\"zk1.example\")", "zk1.example"),
+            ("IpAddress(10.0.0.1)", "10.0.0.1"),
+            (
+                "UniformResourceIdentifier(\"spiffe://zk/1\")",
+                "spiffe://zk/1",
+            ),
+            ("DirectoryName", "an entry of a directory"),
+            (
+                "Unsupported(0xa0)",
+                "a name of a kind that servers do not have",
+            ),
+        ] {
+            assert_eq!(name_of(presented), name);
         }
     }
 }
