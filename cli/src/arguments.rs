@@ -49,6 +49,12 @@ pub(crate) struct ConnectionArguments {
     /// How long to look for a server. Defaults to 15s [env: ZK_CONNECT_TIMEOUT_MS]
     #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
     pub(crate) connect_timeout: Option<Duration>,
+    /// The servers' tickTime, from their configuration; to be said if they grant a session timeout
+    /// of less than two ticks [env: ZK_TICK_TIME_MS]
+    ///
+    /// Never less than the true one: a holder could then hear of a loss too late.
+    #[arg(long, global = true, value_name = "DURATION", value_parser = duration)]
+    pub(crate) tick_time: Option<Duration>,
     /// Credentials, for example digest:user:password; can be given several times [env: ZK_AUTH]
     ///
     /// Others on the machine can see a command line, but not the environment.

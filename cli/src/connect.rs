@@ -49,6 +49,10 @@ impl ConnectionArguments {
         if let Some(who_may) = self.acl {
             config.creator_all = who_may == WhoMay::CreatorAll;
         }
+        if let Some(tick) = self.tick_time {
+            // The servers count theirs in milliseconds. Nonsense is refused by the library.
+            config.tick_time_ms = Some(u64::try_from(tick.as_millis()).unwrap_or(u64::MAX));
+        }
         self.tell_of_open_files(&config);
         let or = |flag: Option<Duration>, setting: Option<u64>, default| {
             flag.or(setting.map(Duration::from_millis))
@@ -151,6 +155,11 @@ impl Connection {
     pub(crate) fn builder(&self) -> Result<ClientBuilder, Failure> {
         let builder = self.config.builder()?;
         Ok(builder.session_timeout(self.session_timeout))
+    }
+
+    /// The servers' tick, if it was said.
+    pub(crate) fn tick_time(&self) -> Option<Duration> {
+        self.config.tick_time_ms.map(Duration::from_millis)
     }
 
     pub(crate) fn servers(&self) -> &str {

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 
 /// What the library's messages name, and what does the same here.
-const OURS: [(&str, &str); 2] = [
+const OURS: [(&str, &str); 3] = [
+    ("ClientBuilder::tick_time", "--tick-time (ZK_TICK_TIME_MS)"),
     ("Tls::server_name", "--tls-server-name (ZK_TLS_SERVER_NAME)"),
     (
         "Tls::identity",

@@ -42,6 +42,8 @@ pub struct ClientConfig {
     pub session_timeout_ms: Option<u64>,
     /// See [`ClientBuilder::connect_timeout`].
     pub connect_timeout_ms: Option<u64>,
+    /// See [`ClientBuilder::tick_time`].
+    pub tick_time_ms: Option<u64>,
     /// See [`ClientBuilder::auth`].
     pub auth: Vec<AuthConfig>,
     /// See `ClientBuilder::sasl_digest_md5`.
@@ -196,6 +198,9 @@ impl ClientConfig {
         if let Some(timeout) = milliseconds("ZK_CONNECT_TIMEOUT_MS")? {
             self.connect_timeout_ms = Some(timeout);
         }
+        if let Some(tick) = milliseconds("ZK_TICK_TIME_MS")? {
+            self.tick_time_ms = Some(tick);
+        }
         match (text("ZK_AUTH")?, text("ZK_AUTH_FILE")?) {
             (None, None) => {}
             (Some(auth), None) => self.auth = vec![AuthConfig::parse("ZK_AUTH", &auth)?],
@@ -282,6 +287,9 @@ impl ClientConfig {
         }
         if let Some(ms) = self.connect_timeout_ms {
             builder = builder.connect_timeout(Duration::from_millis(ms));
+        }
+        if let Some(ms) = self.tick_time_ms {
+            builder = builder.tick_time(Duration::from_millis(ms));
         }
         for auth in &self.auth {
             builder = builder.auth(&auth.scheme, &*auth.credentials);
@@ -528,6 +536,7 @@ mod tests {
             ("ZK_CONNECT", "a:1,b:2/c"),
             ("ZK_SESSION_TIMEOUT_MS", "3000"),
             ("ZK_CONNECT_TIMEOUT_MS", "4000"),
+            ("ZK_TICK_TIME_MS", "500"),
             ("ZK_AUTH", "digest:user:pass:word"),
             ("ZK_SASL_USER", "alice"),
             ("ZK_SASL_PASSWORD", "sesame"),
@@ -542,6 +551,7 @@ mod tests {
             servers: "a:1,b:2/c".into(),
             session_timeout_ms: Some(3000),
             connect_timeout_ms: Some(4000),
+            tick_time_ms: Some(500),
             auth: vec![AuthConfig {
                 scheme: "digest".into(),
                 credentials: "user:pass:word".into(),
@@ -589,6 +599,7 @@ mod tests {
                 vec![("ZK_CONNECT_TIMEOUT_MS", "-1")],
                 "ZK_CONNECT_TIMEOUT_MS",
             ),
+            (vec![("ZK_TICK_TIME_MS", "2s")], "ZK_TICK_TIME_MS"),
             (vec![("ZK_AUTH", "sesame")], "ZK_AUTH"),
             (vec![("ZK_SASL_PASSWORD", "sesame")], "ZK_SASL_USER"),
             (vec![("ZK_ACL", "sesame")], "ZK_ACL"),

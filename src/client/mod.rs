@@ -102,6 +102,7 @@ impl Client {
     /// | `ZK_CONNECT` | the servers, `host:port,host:port/chroot`; must be set |
     /// | `ZK_SESSION_TIMEOUT_MS` | [`ClientBuilder::session_timeout`] |
     /// | `ZK_CONNECT_TIMEOUT_MS` | [`ClientBuilder::connect_timeout`] |
+    /// | `ZK_TICK_TIME_MS` | [`ClientBuilder::tick_time`] |
     /// | `ZK_AUTH` | credentials, as `digest:user:password` |
     /// | `ZK_AUTH_FILE` | a file of credentials, see [`AuthConfig::read`](crate::AuthConfig::read) |
     /// | `ZK_SASL_USER`, `ZK_SASL_PASSWORD` | an account of SASL DIGEST-MD5 (feature `sasl`) |

@@ -13,6 +13,8 @@ use crate::status::Failure;
 
 /// For one server to answer who it is.
 const ANSWER: Duration = Duration::from_secs(2);
+/// The servers' `tickTime` where nobody has set it.
+const USUAL_TICK: Duration = Duration::from_secs(2);
 const ROUND_TRIPS: usize = 50;
 const CYCLES: usize = 20;
 
@@ -313,6 +315,22 @@ fn judge_times(
              minSessionTimeout and maxSessionTimeout): a holder that dies keeps its lock for {}",
             humantime::format_duration(granted)
         ));
+    }
+    let tick = connection.tick_time();
+    if granted < tick.unwrap_or(USUAL_TICK) * 2 {
+        let granted = humantime::format_duration(granted);
+        findings.push(match tick {
+            Some(tick) => format!(
+                "the session timeout, {granted}, is less than two ticks of {}: little trouble is \
+                 enough to lose locks; ask for a longer --session-timeout",
+                humantime::format_duration(tick)
+            ),
+            None => format!(
+                "the session timeout, {granted}, is less than two of the usual ticks: with such \
+                 ticks a holder may hear of a loss too late; say the servers' tickTime by \
+                 --tick-time (ZK_TICK_TIME_MS)"
+            ),
+        });
     }
     let longest = |times: &[Duration]| times.last().copied().unwrap_or_default();
     let slowest = longest(round_trips).max(longest(cycles));

@@ -57,6 +57,40 @@ fn the_session_timeout_may_come_from_the_environment() {
     assert_eq!(said(command.env("ZK_SESSION_TIMEOUT_MS", "3000")).status, 0);
 }
 
+/// The warning named a method of the Rust library, and there was no flag to do it by.
+#[test]
+fn the_tick_can_be_said_and_is_asked_for_by_its_flag() {
+    let run = |flags: &[&'static str], tick: &str| {
+        let mut command = zklock(["run", "-v", "--session-timeout=3s"]);
+        command.args(flags).args(["/config/tick", "--", "true"]);
+        said(command.env("ZK_TICK_TIME_MS", tick))
+    };
+    let unknown = run(&[], "");
+    assert_eq!(unknown.status, 0, "{}", unknown.err);
+    let advice = "--tick-time (ZK_TICK_TIME_MS)";
+    assert!(unknown.err.contains(advice), "{}", unknown.err);
+    assert!(!unknown.err.contains("ClientBuilder"), "{}", unknown.err);
+    // A flag wins.
+    for (flags, tick) in [(&[][..], "200"), (&["--tick-time=200ms"], "2000")] {
+        let known = run(flags, tick);
+        assert_eq!(known.status, 0, "{}", known.err);
+        assert!(!known.err.contains("tick"), "{}", known.err);
+    }
+    let longer = run(&["--tick-time=2s"], "200");
+    assert!(longer.err.contains("ticks of 2s"), "{}", longer.err);
+    for (flags, tick) in [(&["--tick-time=0s"][..], ""), (&[], "0")] {
+        let none = run(flags, tick);
+        assert_eq!(none.status, 64, "{}", none.err);
+        assert!(none.err.contains("tickTime"), "{}", none.err);
+    }
+    let doctor = |more: &[&'static str]| {
+        let mut command = zklock(["doctor", "--session-timeout=3s", "--path=/config/doctor"]);
+        said(command.args(more)).out
+    };
+    assert!(doctor(&[]).contains(advice));
+    assert!(!doctor(&["--tick-time=200ms"]).contains("tick"));
+}
+
 /// A name that was not text made it connect as nobody, without a word.
 #[test]
 fn what_cannot_be_read_is_an_error() {
