@@ -11,9 +11,14 @@ fn a_waiter_is_told_how_many_are_ahead() {
     let locks: Vec<_> = clients.iter().map(|c| mutex(c, path)).collect();
     let guard = locks[0].lock().expect("free");
     std::thread::scope(|scope| {
-        let second = scope.spawn(|| {
-            let guard = locks[1].lock().expect("its turn");
-            guard.path().to_owned()
+        // The second holds until the last has been told: else both changes may have happened by the time at which
+        // it looks, and there is no place left to tell of.
+        let (let_go, may_go) = crossbeam_channel::bounded::<()>(0);
+        let next_lock = &locks[1];
+        let second = scope.spawn(move || {
+            let guard = next_lock.lock().expect("its turn");
+            let _ = may_go.recv();
+            drop(guard);
         });
         wait_for_children(server(), path, 2);
         let (to, positions) = crossbeam_channel::unbounded();
@@ -30,6 +35,7 @@ fn a_waiter_is_told_how_many_are_ahead() {
         drop(guard);
         let next = positions.recv_timeout(SOON).expect("told of the change");
         assert_eq!(next.ahead(), 1);
+        drop(let_go);
         second.join().expect("no panic");
         last.join().expect("no panic");
         behind.join().expect("no panic");
