@@ -48,7 +48,11 @@ fn runs_well(test: &str, panics: bool) {
     let program = env::current_exe().expect("a test knows its program");
     let mut command = Command::new(program);
     command
-        .args(["--exact", &format!("stuck_logger::{test}"), "--nocapture"])
+        .args([
+            "--exact",
+            &format!("faults::stuck_logger::{test}"),
+            "--nocapture",
+        ])
         .env(SERVER, server().addr().to_string());
     if panics {
         command.env(PANICS, "1");
