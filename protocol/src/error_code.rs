@@ -70,6 +70,42 @@ codes! {
     THROTTLED_OP = -127, "the server is overloaded and refused the request for now";
 }
 
+impl ErrorCode {
+    /// Whether it is about what was asked, or the form in which it was, so that the same would be
+    /// said of it again. Else another time may bring another answer.
+    #[must_use]
+    pub fn is_about_a_request(self) -> bool {
+        matches!(
+            self,
+            Self::MARSHALLING_ERROR
+                | Self::UNIMPLEMENTED
+                | Self::BAD_ARGUMENTS
+                | Self::NO_NODE
+                | Self::NO_AUTH
+                | Self::BAD_VERSION
+                | Self::NO_CHILDREN_FOR_EPHEMERALS
+                | Self::NODE_EXISTS
+                | Self::NOT_EMPTY
+                | Self::INVALID_ACL
+                | Self::AUTH_FAILED
+                | Self::NO_WATCHER
+                | Self::QUOTA_EXCEEDED
+        )
+    }
+
+    /// Whether the server cannot say what became of the request: on this connection nobody will.
+    #[must_use]
+    pub fn is_outcome_unknown(self) -> bool {
+        matches!(
+            self,
+            Self::CONNECTION_LOSS
+                | Self::OPERATION_TIMEOUT
+                | Self::SESSION_EXPIRED
+                | Self::SESSION_MOVED
+        )
+    }
+}
+
 impl fmt::Display for ErrorCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.name() {

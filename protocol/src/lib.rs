@@ -6,7 +6,8 @@
 //!
 //! Reading is as lenient as ZooKeeper's own: bytes after a record are ignored, text that is not
 //! UTF-8 is read with replacements. What is not there, or claims to be longer than what is there,
-//! is [`Malformed`]; nothing is allocated for a length that was only claimed.
+//! is [`Malformed`]; nothing is allocated for a length that was only claimed. A client that believes
+//! nothing else than an answer to what it has asked reads replies by [`Expected`].
 //!
 //! ```
 //! use zklock_protocol::{Reader, Request, Writer, opcode};
@@ -21,7 +22,9 @@
 //! # Ok::<(), zklock_protocol::Malformed>(())
 //! ```
 
+mod children;
 mod error_code;
+mod expected;
 mod frames;
 mod handshake;
 mod jute;
@@ -30,13 +33,18 @@ mod records;
 mod reply;
 mod request;
 
+pub use self::children::Children;
 pub use self::error_code::ErrorCode;
+pub use self::expected::Expected;
 pub use self::frames::{Frames, Piece};
 pub use self::handshake::{ConnectRequest, ConnectResponse};
 pub use self::jute::{Malformed, Reader, Writer};
-pub use self::records::{Acl, Event, EventKind, ReplyHeader, RequestHeader, Stat};
+pub use self::records::{Acl, Event, EventKind, ReplyHeader, RequestHeader, Stat, WatchKind};
 pub use self::reply::{Part, Reply};
-pub use self::request::{Create, CreateForm, Request, SetWatches};
+pub use self::request::{
+    ANY_VERSION, Create, CreateForm, CreateMode, Request, SetWatches, write_end_of_parts,
+    write_part_header,
+};
 
 /// The numbers that requests without a number of their own have.
 pub mod xid {

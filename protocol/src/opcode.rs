@@ -28,7 +28,8 @@ pub const SYNC: i32 = 9;
 pub const PING: i32 = 11;
 /// Lists a node's children, and answers its stat as well.
 pub const GET_CHILDREN_2: i32 = 12;
-/// Compares a node's version. Only inside a multi.
+/// Compares a node's version. Only ever inside a multi: alone it can corrupt the data of 3.8.0 and
+/// 3.9.0 (ZOOKEEPER-2623).
 pub const CHECK: i32 = 13;
 /// Several writes, all of them or none.
 pub const MULTI: i32 = 14;
@@ -46,7 +47,7 @@ pub const CREATE_CONTAINER: i32 = 19;
 pub const DELETE_CONTAINER: i32 = 20;
 /// Creates a node that goes when nobody has changed it for a time.
 pub const CREATE_TTL: i32 = 21;
-/// Several reads, each answered for itself.
+/// Several reads, each answered for itself; since 3.6. None of them leaves a watch.
 pub const MULTI_READ: i32 = 22;
 /// Brings credentials.
 pub const AUTH: i32 = 100;
@@ -64,3 +65,20 @@ pub const SET_WATCHES_2: i32 = 105;
 pub const ADD_WATCH: i32 = 106;
 /// Asks as whom the server knows this connection.
 pub const WHO_AM_I: i32 = 107;
+
+/// Whether a request with this number is committed by a quorum when it is done.
+#[must_use]
+pub fn is_write(number: i32) -> bool {
+    matches!(
+        number,
+        CREATE
+            | CREATE_2
+            | CREATE_CONTAINER
+            | CREATE_TTL
+            | DELETE
+            | SET_DATA
+            | SET_ACL
+            | MULTI
+            | RECONFIG
+    )
+}

@@ -94,15 +94,10 @@ impl Acl {
     /// # Errors
     /// If it is malformed.
     pub fn read(reader: &mut Reader<'_>) -> Result<Self, Malformed> {
-        let permissions = reader.int()?;
-        let mut text = || {
-            let bytes = reader.buffer()?.unwrap_or_default();
-            Ok(String::from_utf8_lossy(bytes).into_owned())
-        };
         Ok(Self {
-            permissions,
-            scheme: text()?,
-            id: text()?,
+            permissions: reader.int()?,
+            scheme: reader.any_text()?,
+            id: reader.any_text()?,
         })
     }
 
@@ -172,6 +167,20 @@ impl ReplyHeader {
         writer.long(self.zxid);
         writer.int(self.error.0);
     }
+}
+
+/// Which of a client's watches on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct WatchKind(pub i32);
+
+impl WatchKind {
+    /// Left by a list: fires when a child comes or goes, or the node is deleted.
+    pub const CHILDREN: Self = Self(1);
+    /// Left by a read of data or of a stat: fires when the node is created or deleted, or its data
+    /// set.
+    pub const DATA: Self = Self(2);
+    /// All of them.
+    pub const ANY: Self = Self(3);
 }
 
 /// What has happened to a node that is watched.

@@ -1,10 +1,11 @@
 //! [`Reply`]: everything that a server can answer.
 
+use crate::children::Children;
 use crate::error_code::ErrorCode;
 use crate::jute::{Malformed, Reader, Writer};
 use crate::opcode;
 use crate::records::{Acl, Stat};
-use crate::request::write_multi_header;
+use crate::request::{write_end_of_parts, write_multi_header};
 
 /// What a server answers, without its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,9 +25,10 @@ pub enum Reply {
         data: Option<Vec<u8>>,
         stat: Stat,
     },
-    Children(Vec<String>),
+    /// In no order. Also to a list of ephemeral nodes, by their paths.
+    Children(Children),
     ChildrenAndStat {
-        children: Vec<String>,
+        children: Children,
         stat: Stat,
     },
     Acl {
@@ -69,10 +71,10 @@ impl Reply {
                 stat: Stat::read(reader)?,
             },
             opcode::GET_CHILDREN | opcode::GET_EPHEMERALS => {
-                Self::Children(reader.items(Reader::text)?)
+                Self::Children(Children::read(reader)?)
             }
             opcode::GET_CHILDREN_2 => Self::ChildrenAndStat {
-                children: reader.items(Reader::text)?,
+                children: Children::read(reader)?,
                 stat: Stat::read(reader)?,
             },
             opcode::GET_ACL => Self::Acl {
@@ -100,9 +102,6 @@ impl Reply {
 
     /// Writes its record.
     pub fn write(&self, writer: &mut Writer) {
-        let texts = |writer: &mut Writer, texts: &[String]| {
-            writer.items(texts, |writer, text| writer.text(text));
-        };
         match self {
             Self::Nothing => {}
             Self::Path(path) => writer.text(path),
@@ -115,9 +114,9 @@ impl Reply {
                 writer.buffer(data.as_deref());
                 stat.write(writer);
             }
-            Self::Children(children) => texts(writer, children),
+            Self::Children(children) => children.write(writer),
             Self::ChildrenAndStat { children, stat } => {
-                texts(writer, children);
+                children.write(writer);
                 stat.write(writer);
             }
             Self::Acl { acl, stat } => {
@@ -129,7 +128,7 @@ impl Reply {
                 for part in parts {
                     part.write(writer);
                 }
-                write_multi_header(writer, opcode::ERROR, true, -1);
+                write_end_of_parts(writer);
             }
             Self::Identities(identities) => writer.items(identities, |writer, (scheme, name)| {
                 writer.text(scheme);
@@ -141,6 +140,25 @@ impl Reply {
 }
 
 impl Part {
+    /// Of a multi that was not done: the step that was refused, and why.
+    #[must_use]
+    pub fn refused(parts: &[Self]) -> Option<(usize, ErrorCode)> {
+        let errors = || {
+            parts
+                .iter()
+                .enumerate()
+                .filter_map(|(step, part)| match part {
+                    Self::Failed(ErrorCode::OK) | Self::Done(..) => None,
+                    Self::Failed(error) => Some((step, *error)),
+                })
+        };
+        // Steps before the one that failed carry no error, and those behind it that of not being
+        // tried.
+        let of_its_own =
+            |(_, error): &(usize, ErrorCode)| *error != ErrorCode::RUNTIME_INCONSISTENCY;
+        errors().find(of_its_own).or_else(|| errors().next())
+    }
+
     fn write(&self, writer: &mut Writer) {
         match self {
             Self::Done(number, reply) => {

@@ -1,8 +1,10 @@
 //! [`Request`]: everything that a client can ask.
 
+use std::sync::Arc;
+
 use crate::jute::{Malformed, Reader, Writer};
 use crate::opcode;
-use crate::records::Acl;
+use crate::records::{Acl, WatchKind};
 
 /// What a client asks, without its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,15 +71,13 @@ pub enum Request {
         path: String,
         mode: i32,
     },
-    /// Kind 1 is a watch of children, 2 of data, 3 any.
     CheckWatches {
         path: String,
-        kind: i32,
+        kind: WatchKind,
     },
-    /// Kind as in `CheckWatches`.
     RemoveWatches {
         path: String,
-        kind: i32,
+        kind: WatchKind,
     },
     WhoAmI,
     /// A change of the ensemble.
@@ -108,12 +108,33 @@ pub struct Create {
     /// Its data. None is not the same as an empty one: it is what readers get.
     pub data: Option<Vec<u8>>,
     /// Who may do what with it.
-    pub acl: Vec<Acl>,
-    /// 1 ephemeral, 2 sequential, 3 both, 4 container, 5 with a time to live, 6 that and sequential.
-    pub flags: i32,
+    pub acl: Arc<[Acl]>,
+    /// What becomes of it.
+    pub mode: CreateMode,
     /// In ms. Only in the form that brings one.
     pub ttl_ms: i64,
 }
+
+/// How long a node lives, and whether it gets a number, as ZooKeeper has it in `CreateMode`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names are ZooKeeper's")]
+pub struct CreateMode(pub i32);
+
+#[allow(missing_docs, reason = "the names are ZooKeeper's")]
+impl CreateMode {
+    pub const PERSISTENT: Self = Self(0);
+    /// Lives as long as the session that has made it.
+    pub const EPHEMERAL: Self = Self(1);
+    /// Gets the next number of its folder.
+    pub const PERSISTENT_SEQUENTIAL: Self = Self(2);
+    pub const EPHEMERAL_SEQUENTIAL: Self = Self(3);
+    pub const CONTAINER: Self = Self(4);
+    pub const PERSISTENT_WITH_TTL: Self = Self(5);
+    pub const PERSISTENT_SEQUENTIAL_WITH_TTL: Self = Self(6);
+}
+
+/// A version of anything, in a request that would compare it.
+pub const ANY_VERSION: i32 = -1;
 
 /// Which of the requests that create a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,8 +160,6 @@ pub struct SetWatches {
     /// Persistent, and persistent and recursive ones. Only in the second form of the request.
     pub persistent: Option<(Vec<String>, Vec<String>)>,
 }
-
-const MULTI_END: i32 = -1;
 
 impl Request {
     /// Its number.
@@ -266,7 +285,7 @@ impl Request {
                 path: reader.text()?,
             },
             opcode::GET_EPHEMERALS => Self::GetEphemerals {
-                prefix: String::from_utf8_lossy(reader.buffer()?.unwrap_or_default()).into_owned(),
+                prefix: reader.any_text()?,
             },
             opcode::SYNC => Self::Sync {
                 path: reader.text()?,
@@ -281,10 +300,12 @@ impl Request {
             }
             opcode::CHECK_WATCHES => {
                 let (path, kind) = numbered(reader)?;
+                let kind = WatchKind(kind);
                 Self::CheckWatches { path, kind }
             }
             opcode::REMOVE_WATCHES => {
                 let (path, kind) = numbered(reader)?;
+                let kind = WatchKind(kind);
                 Self::RemoveWatches { path, kind }
             }
             opcode::WHO_AM_I => Self::WhoAmI,
@@ -351,17 +372,19 @@ impl Request {
             Self::GetEphemerals { prefix } => writer.text(prefix),
             Self::Multi(parts) | Self::MultiRead(parts) => {
                 for part in parts {
-                    write_multi_header(writer, part.opcode(), false, -1);
+                    write_part_header(writer, part.opcode());
                     part.write(writer);
                 }
-                write_multi_header(writer, MULTI_END, true, -1);
+                write_end_of_parts(writer);
             }
             Self::SetWatches(watches) => watches.write(writer),
-            Self::AddWatch { path, mode: number }
-            | Self::CheckWatches { path, kind: number }
-            | Self::RemoveWatches { path, kind: number } => {
+            Self::AddWatch { path, mode } => {
                 writer.text(path);
-                writer.int(*number);
+                writer.int(*mode);
+            }
+            Self::CheckWatches { path, kind } | Self::RemoveWatches { path, kind } => {
+                writer.text(path);
+                writer.int(kind.0);
             }
             Self::Auth {
                 scheme,
@@ -428,6 +451,16 @@ fn is_step(number: i32) -> bool {
     )
 }
 
+/// Writes what stands before each part of a request for several.
+pub fn write_part_header(writer: &mut Writer, number: i32) {
+    write_multi_header(writer, number, false, -1);
+}
+
+/// Writes what stands after the last part of a request for several, or of its answer.
+pub fn write_end_of_parts(writer: &mut Writer) {
+    write_multi_header(writer, opcode::ERROR, true, -1);
+}
+
 /// Before each part of a multi, and after the last one.
 pub(crate) fn write_multi_header(writer: &mut Writer, number: i32, done: bool, error: i32) {
     writer.int(number);
@@ -441,8 +474,8 @@ impl Create {
             form,
             path: reader.text()?,
             data: reader.buffer()?.map(<[u8]>::to_vec),
-            acl: reader.items(Acl::read)?,
-            flags: reader.int()?,
+            acl: reader.items(Acl::read)?.into(),
+            mode: CreateMode(reader.int()?),
             ttl_ms: match form {
                 CreateForm::Ttl => reader.long()?,
                 _ => -1,
@@ -454,7 +487,7 @@ impl Create {
         writer.text(&self.path);
         writer.buffer(self.data.as_deref());
         writer.items(&self.acl, |writer, acl| acl.write(writer));
-        writer.int(self.flags);
+        writer.int(self.mode.0);
         if self.form == CreateForm::Ttl {
             writer.long(self.ttl_ms);
         }
@@ -490,3 +523,6 @@ impl SetWatches {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

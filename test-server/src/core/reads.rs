@@ -1,7 +1,7 @@
 //! Reads, and the requests about watches.
 
 use zklock_protocol::{
-    ErrorCode, Event, EventKind, Part, Reply, Request, SetWatches, opcode, permission,
+    ErrorCode, Event, EventKind, Part, Reply, Request, SetWatches, WatchKind, opcode, permission,
 };
 
 use super::acl;
@@ -38,11 +38,12 @@ impl Core {
             }
             Request::GetChildren { path, watch } => {
                 let children = self.children(from, &path, watch)?;
-                Ok(Reply::Children(children))
+                Ok(Reply::Children(children.into_iter().collect()))
             }
             Request::GetChildren2 { path, watch } => {
                 let stat = self.readable(from, &path)?.stat();
                 let children = self.children(from, &path, watch)?;
+                let children = children.into_iter().collect();
                 Ok(Reply::ChildrenAndStat { children, stat })
             }
             Request::GetAcl { path } => self.get_acl(from, &path),
@@ -55,7 +56,7 @@ impl Core {
                 let mut paths = self.tree.ephemerals_of(session);
                 let all = matches!(prefix.trim(), "" | "/");
                 paths.retain(|path| all || path.starts_with(&prefix));
-                Ok(Reply::Children(paths))
+                Ok(Reply::Children(paths.into_iter().collect()))
             }
             Request::Sync { path } => Ok(Reply::Path(path)),
             Request::MultiRead(parts) => {
@@ -204,11 +205,11 @@ impl Core {
 }
 
 /// Which tables a kind of watch is in: that of children, that of data.
-fn tables(kind: i32) -> Result<(bool, bool), ErrorCode> {
+fn tables(kind: WatchKind) -> Result<(bool, bool), ErrorCode> {
     match kind {
-        1 => Ok((true, false)),
-        2 => Ok((false, true)),
-        3 => Ok((true, true)),
+        WatchKind::CHILDREN => Ok((true, false)),
+        WatchKind::DATA => Ok((false, true)),
+        WatchKind::ANY => Ok((true, true)),
         _ => Err(ErrorCode::MARSHALLING_ERROR),
     }
 }

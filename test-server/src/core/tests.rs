@@ -4,8 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use zklock_protocol::{
-    Acl, ConnectRequest, ConnectResponse, Create, CreateForm, ErrorCode, Event, EventKind, Frames,
-    Part, Reader, Reply, ReplyHeader, Request, RequestHeader, Stat, Writer, opcode, xid,
+    Acl, ConnectRequest, ConnectResponse, Create, CreateForm, CreateMode, ErrorCode, Event,
+    EventKind, Frames, Part, Reader, Reply, ReplyHeader, Request, RequestHeader, Stat, Writer,
+    opcode, xid,
 };
 
 use super::{ConnectionId, Core, Output, Settings};
@@ -150,8 +151,8 @@ fn create(path: &str, flags: i32) -> Request {
         form: CreateForm::Create,
         path: path.to_owned(),
         data: Some(b"data".to_vec()),
-        acl: vec![Acl::open()],
-        flags,
+        acl: [Acl::open()].into(),
+        mode: CreateMode(flags),
         ttl_ms: -1,
     })
 }
@@ -372,8 +373,8 @@ fn refuses_in_zookeepers_words_what_it_does_not_have() {
         form: CreateForm::Ttl,
         path: "/t".to_owned(),
         data: None,
-        acl: vec![Acl::open()],
-        flags: 5,
+        acl: [Acl::open()].into(),
+        mode: CreateMode(5),
         ttl_ms: 1000,
     });
     assert_eq!(bench.ask(A, &ttl), Err(ErrorCode::UNIMPLEMENTED));

@@ -8,7 +8,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use zklock_protocol::{
-    Acl, Create, CreateForm, ErrorCode, EventKind, Part, Reply, Request, opcode, permission,
+    Acl, Create, CreateForm, CreateMode, ErrorCode, EventKind, Part, Reply, Request, opcode,
+    permission,
 };
 
 use super::acl::{self, Identity};
@@ -200,7 +201,7 @@ fn prepare_create(
     caller: &Caller<'_>,
     create: Create,
 ) -> Result<Txn, ErrorCode> {
-    let flags = Flags::read(create.flags)?;
+    let flags = Flags::read(create.mode)?;
     if flags.ttl {
         // As of a server that was not told to allow them, which is the default.
         return Err(ErrorCode::UNIMPLEMENTED);
@@ -261,7 +262,7 @@ fn as_step(request: Request) -> Option<Request> {
     let Request::Create(create) = request else {
         return Some(request);
     };
-    let flags = Flags::read(create.flags).unwrap_or_default();
+    let flags = Flags::read(create.mode).unwrap_or_default();
     let form = match create.form {
         CreateForm::Ttl => CreateForm::Ttl,
         _ if flags.container => CreateForm::Container,
@@ -280,9 +281,9 @@ struct Flags {
 }
 
 impl Flags {
-    fn read(number: i32) -> Result<Self, ErrorCode> {
+    fn read(mode: CreateMode) -> Result<Self, ErrorCode> {
         let none = Self::default();
-        Ok(match number {
+        Ok(match mode.0 {
             0 => none,
             1 => Self {
                 ephemeral: true,

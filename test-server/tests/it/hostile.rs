@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use zklock_protocol::{Acl, Create, CreateForm, Request, RequestHeader, Writer};
+use zklock_protocol::{Acl, Create, CreateForm, CreateMode, Request, RequestHeader, Writer};
 use zklock_test::Server;
 
 use crate::wire::{Answer, Wire};
@@ -20,8 +20,8 @@ fn good_frames() -> Vec<Vec<u8>> {
         form: CreateForm::Create2,
         path: path(),
         data: Some(b"data".to_vec()),
-        acl: vec![Acl::open()],
-        flags: 3,
+        acl: [Acl::open()].into(),
+        mode: CreateMode::EPHEMERAL_SEQUENTIAL,
         ttl_ms: -1,
     };
     let requests = [

@@ -4,7 +4,7 @@ use std::io;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use zklock_protocol::{Acl, Create, CreateForm, Reply, Request};
+use zklock_protocol::{Acl, Create, CreateForm, CreateMode, Reply, Request};
 use zklock_test::{ErrorCode, Loss, Op, Server, WatchKind};
 
 use crate::wire::{Answer, Wire};
@@ -30,8 +30,8 @@ fn create(path: &str, flags: i32) -> Request {
         form: CreateForm::Create,
         path: path.to_owned(),
         data: Some(Vec::new()),
-        acl: vec![Acl::open()],
-        flags,
+        acl: [Acl::open()].into(),
+        mode: CreateMode(flags),
         ttl_ms: -1,
     })
 }
@@ -332,8 +332,8 @@ fn containers_go_when_they_were_used_and_are_empty() {
             form: CreateForm::Container,
             path: path.to_owned(),
             data: Some(Vec::new()),
-            acl: vec![Acl::open()],
-            flags: 4,
+            acl: [Acl::open()].into(),
+            mode: CreateMode::CONTAINER,
             ttl_ms: -1,
         };
         ask(&mut wire, &Request::Create(container)).expect("it is created");

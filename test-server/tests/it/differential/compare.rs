@@ -2,7 +2,9 @@
 
 use std::net::SocketAddr;
 
-use zklock_protocol::{ErrorCode, Event, Part, Reply, Request, RequestHeader, Stat, Writer};
+use zklock_protocol::{
+    Children, ErrorCode, Event, Part, Reply, Request, RequestHeader, Stat, Writer,
+};
 
 use super::operation::{Operation, Step};
 use super::{SESSIONS, TIMEOUT};
@@ -125,9 +127,9 @@ impl World {
             Reply::Created { stat, .. } | Reply::Stat(stat) | Reply::Data { stat, .. } => {
                 self.rename_owner(stat);
             }
-            Reply::Children(children) => children.sort_unstable(),
+            Reply::Children(children) => sort(children),
             Reply::ChildrenAndStat { children, stat } => {
-                children.sort_unstable();
+                sort(children);
                 self.rename_owner(stat);
             }
             Reply::Acl { stat, .. } => self.rename_owner(stat),
@@ -149,4 +151,10 @@ impl World {
             stat.ephemeral_owner = 1 + i64::try_from(name).expect("few");
         }
     }
+}
+
+fn sort(children: &mut Children) {
+    let mut names = children.to_vec();
+    names.sort_unstable();
+    *children = names.into_iter().collect();
 }

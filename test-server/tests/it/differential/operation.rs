@@ -1,6 +1,6 @@
 //! What sessions do, by chance: mostly what makes sense, on few nodes, so that they meet.
 
-use zklock_protocol::{Acl, Create, CreateForm, Request, SetWatches};
+use zklock_protocol::{Acl, Create, CreateForm, CreateMode, Request, SetWatches, WatchKind};
 
 use super::chance::Chance;
 
@@ -144,8 +144,8 @@ fn create(chance: &mut Chance) -> Request {
         form,
         path: path(chance),
         data: data(chance),
-        acl: acl(chance),
-        flags,
+        acl: acl(chance).into(),
+        mode: CreateMode(flags),
         ttl_ms: if form == CreateForm::Ttl { 1000 } else { -1 },
     })
 }
@@ -225,11 +225,11 @@ fn request(chance: &mut Chance) -> Request {
         },
         88..92 => Request::RemoveWatches {
             path: path(chance),
-            kind: chance.pick(&[1, 2, 3, 3, 9]),
+            kind: WatchKind(chance.pick(&[1, 2, 3, 3, 9])),
         },
         92..94 => Request::CheckWatches {
             path: path(chance),
-            kind: chance.pick(&[1, 2, 3, 3, 9]),
+            kind: WatchKind(chance.pick(&[1, 2, 3, 3, 9])),
         },
         94..97 => Request::SetWatches(SetWatches {
             relative_zxid: i64::try_from(chance.below(4000)).expect("small"),
