@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use zklock_protocol::Children;
+
 use super::place::Won;
 use super::queue::GlobalQueue;
 use crate::error::{Error, Result};
 use crate::session::backend::{Company, Refusal};
 use crate::session::{CallError, Contact, Orphan, Step, Waiter, found};
 use crate::tenure::{NewTenure, Tenure};
-use crate::znode::children::Children;
 use crate::znode::node::NodeMode;
 use crate::znode::path::split;
 use crate::znode::sequence::Sequence;

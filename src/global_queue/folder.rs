@@ -3,13 +3,14 @@
 
 use std::sync::Arc;
 
+use zklock_protocol::Children;
+
 use crate::error::{Error, Result};
 use crate::session::backend::{Company, Created, Refusal, WatchKind};
 use crate::session::{
     CallError, Contact, Session, Step, Waiter, Wake, Watch, find_all_created, found,
 };
 use crate::sync::atomic::{AtomicU32, Ordering};
-use crate::znode::children::Children;
 use crate::znode::names::{Class, Dialect, Grammar, fresh_guid};
 use crate::znode::node::{NodeMode, NodeStat};
 use crate::znode::path::{LockPath, split};

@@ -1,5 +1,7 @@
 //! An acquire: what it asks for, how far it has come, and what it wins.
 
+use zklock_protocol::Children;
+
 use crate::session::observe::say;
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -11,7 +13,6 @@ use crate::session::backend::{Created, Refusal};
 use crate::session::{CallError, Contact, Orphan, Proof, Step, Watch, found};
 use crate::tenure::Tenure;
 use crate::wait::position::Reporter;
-use crate::znode::children::Children;
 use crate::znode::names::Class;
 use crate::znode::path::split;
 

@@ -1,6 +1,8 @@
 //! The queue: we put a node in the folder, list the folder to see our place, and wait for whoever
 //! is ahead.
 
+use zklock_protocol::Children;
+
 use crate::session::observe::say;
 use std::cmp;
 use std::sync::Arc;
@@ -16,7 +18,6 @@ use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::now;
 use crate::tenure::{NewTenure, Tenure};
 use crate::wait::bound::Patience;
-use crate::znode::children::Children;
 use crate::znode::names::{Class, Grammar};
 use crate::znode::path::{LockPath, split};
 use crate::znode::sequence::Sequence;

@@ -8,6 +8,8 @@
 
 mod way_out;
 
+use zklock_protocol::Children;
+
 use crate::session::observe::say;
 use std::sync::Arc;
 
@@ -17,7 +19,6 @@ use crate::error::Result;
 use crate::session::backend::{Refusal, WatchKind};
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch, found, gone};
 use crate::tenure::{NewTenure, Tenure};
-use crate::znode::children::Children;
 use crate::znode::names::{Class, Grammar};
 use crate::znode::node::NodeStat;
 use crate::znode::path::{LockPath, split};

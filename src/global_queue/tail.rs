@@ -9,9 +9,10 @@
 //!
 //! Only the wait rests on what is remembered here. Whoever wakes up lists.
 
+use zklock_protocol::Children;
+
 use super::folder::Folder;
 use crate::sync::Mutex;
-use crate::znode::children::Children;
 use crate::znode::sequence::Sequence;
 use crate::znode::verdict;
 

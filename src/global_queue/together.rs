@@ -26,13 +26,14 @@
 //! tenure begins on, and it shows our node with nobody ahead. The transaction answers with the
 //! nodes' names, but not with its own number, so a fencing token is asked for when it is wanted.
 
+use zklock_protocol::Children;
+
 use super::place::{Claim, Place, Won};
 use super::queue::{GlobalQueue, Obstacle};
 use crate::error::Error;
 use crate::session::backend::{Change, Changed};
 use crate::session::observe::say;
 use crate::session::{CallError, ChangedAndListed, Changes, Contact, Listing, Step, Wake, Watch};
-use crate::znode::children::Children;
 use crate::znode::path::split;
 use crate::znode::verdict::Verdict;
 use std::sync::Arc;

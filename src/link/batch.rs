@@ -19,8 +19,10 @@
 //! - **Creates of one packet have one transaction**, which is the fencing token of each. So two
 //!   contenders of one folder never share a packet: [`waiting`](super::waiting) sees to that.
 
-use super::codec::{self, Pack, Reply, ServerError};
+use zklock_protocol::{ErrorCode, Part, Reply};
+
 use super::group::{Group, Packet};
+use super::packet::{self, Pack};
 use super::voice::Answer;
 
 /// Of one packet with several requests in it, whoever fills it. Far below the least `jute.maxbuffer`
@@ -130,7 +132,7 @@ impl Batch {
                 Content::Alone(at) => self.groups[at.group].write(at.part, frames),
                 Content::Together(pack, all) => {
                     let records = all.iter().map(|at| self.groups[at.group].record(at.part));
-                    codec::pack(*pack, records, frames)
+                    packet::pack(*pack, records, frames)
                 }
             };
             Packet {
@@ -181,15 +183,11 @@ impl Batch {
     /// Returns whether each of `all` has an answer now.
     fn share_out(&mut self, pack: Pack, all: &[At], answer: Answer, events_before: u64) -> bool {
         let each: Vec<Answer> = match answer {
-            Answer::Done(Reply::Multi(steps)) => steps
+            Answer::Done(Reply::Parts(parts)) if pack == Pack::List || is_done(&parts) => parts
                 .into_iter()
-                .map(|step| Answer::Done(step.into()))
-                .collect(),
-            Answer::Done(Reply::Lists(lists)) => lists
-                .into_iter()
-                .map(|list| match list {
-                    Ok(names) => Answer::Done(Reply::Children(names)),
-                    Err(error) => Answer::Refused(error),
+                .map(|part| match part {
+                    Part::Done(_, reply) => Answer::Done(reply),
+                    Part::Failed(error) => Answer::Refused(error),
                 })
                 .collect(),
             Answer::Lost(_) => all
@@ -214,9 +212,9 @@ fn split(all: &[At], most: usize, bytes: impl Fn(&At) -> usize) -> Vec<&[At]> {
     let mut packets = Vec::new();
     let mut rest = all;
     while !rest.is_empty() {
-        let mut length = codec::PACK_BYTES;
+        let mut length = packet::PACK_BYTES;
         let fit = rest.iter().take(most).take_while(|at| {
-            length += codec::PACK_PART_BYTES + bytes(at);
+            length += packet::PACK_PART_BYTES + bytes(at);
             length <= MOST_BYTES
         });
         let (packet, left) = rest.split_at(fit.count().max(1));
@@ -228,16 +226,21 @@ fn split(all: &[At], most: usize, bytes: impl Fn(&At) -> usize) -> Vec<&[At]> {
 
 /// Whether a packet was refused because of one of its requests, or of their number. Of writes, an
 /// answer that nobody can read says nothing.
-fn is_by_one(pack: Pack, error: ServerError) -> bool {
-    error.is_about_a_request() && (pack == Pack::List || error != ServerError::ReplyTooLong)
+fn is_by_one(pack: Pack, error: ErrorCode) -> bool {
+    error.is_about_a_request() && (pack == Pack::List || error != ErrorCode::MARSHALLING_ERROR)
+}
+
+/// Whether a multi was done.
+fn is_done(parts: &[Part]) -> bool {
+    Part::refused(parts).is_none()
 }
 
 impl Outcome {
     fn note(&mut self, pack: Pack, answer: &Answer) {
         let sign = match answer {
             Answer::Lost(lost) if lost.breaks > 0 => Sign::HungUp,
-            Answer::Refused(ServerError::Unimplemented) => Sign::Unknown,
-            Answer::Lost(_) | Answer::Refused(ServerError::Throttled) => Sign::Nothing,
+            Answer::Refused(ErrorCode::UNIMPLEMENTED) => Sign::Unknown,
+            Answer::Lost(_) | Answer::Refused(ErrorCode::THROTTLED_OP) => Sign::Nothing,
             Answer::Done(_) | Answer::Refused(_) => Sign::Answered,
         };
         let before = match pack {
@@ -247,9 +250,9 @@ impl Outcome {
         *before = sign.max(*before);
         if pack == Pack::Write {
             match answer {
-                Answer::Done(Reply::Multi(_)) => self.done = true,
+                Answer::Done(Reply::Parts(parts)) if is_done(parts) => self.done = true,
                 // That it has no time says nothing of what it takes.
-                Answer::Refused(ServerError::Throttled) | Answer::Lost(_) => {}
+                Answer::Refused(ErrorCode::THROTTLED_OP) | Answer::Lost(_) => {}
                 Answer::Done(_) | Answer::Refused(_) => self.refused = true,
             }
         }

@@ -3,8 +3,10 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::codec::{self, Expected, Pack, Request, Shape, TooLarge};
+use zklock_protocol::{Expected, Request, opcode};
+
 use super::frame;
+use super::packet::{self, Pack, Shape, TooLarge};
 use super::recipient::Recipient;
 use super::voice::{Answer, Lost, Slot};
 
@@ -42,14 +44,14 @@ impl Group {
         let mut folder = None;
         for request in requests {
             let start = frames.len();
-            folder = folder.or_else(|| request.creates_in().map(str::to_owned));
-            let shape = request.encode(&mut frames, frame::MAX_REQUEST_BYTES)?;
+            folder = folder.or_else(|| packet::creates_in(request).map(str::to_owned));
+            let shape = packet::encode(request, &mut frames, frame::MAX_REQUEST_BYTES)?;
             let packet = Packet {
                 frame: start..frames.len(),
                 shape,
-                expected: request.expected(),
+                expected: Expected::of(request),
             };
-            let pack = request.pack();
+            let pack = packet::pack_of(request);
             parts.push(Part { packet, pack });
         }
         Ok(Self {
@@ -132,7 +134,7 @@ impl Group {
     /// Some of its writes were not done: its lists, which were to see them, have not.
     pub(super) fn forget_reads(&mut self) {
         for (part, answer) in self.parts.iter().zip(&mut self.answers) {
-            if !codec::is_write(part.packet.shape.opcode) {
+            if !opcode::is_write(part.packet.shape.opcode) {
                 *answer = None;
             }
         }

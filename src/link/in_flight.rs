@@ -2,10 +2,12 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use zklock_protocol::{ErrorCode, Expected, Malformed, Part, Reader, Reply, opcode};
+
 use super::chain::Sent;
 use super::clock::Moment;
-use super::codec::{self, Expected, Reply, ServerError, Shape};
 use super::frame::{self, ReplyHeader, RequestHeader};
+use super::packet::Shape;
 use super::said::{Said, Told};
 use super::voice::Heard;
 
@@ -311,9 +313,7 @@ impl InFlight {
         if let Some(Entry::Crate { shape, .. }) = front
             && header.err == frame::OK
         {
-            codec::digestible(shape.opcode, record).map_err(|why| {
-                Nonsense(format!("the server sent a malformed reply ({})", why.0))
-            })?;
+            digestible(shape.opcode, record).map_err(malformed)?;
         }
         match self.queue.pop_front().map(|one| one.entry) {
             Some(Entry::Crate {
@@ -338,7 +338,7 @@ impl InFlight {
                 let proof = proof(shape.opcode, sent, header, record);
                 self.heard.push(Heard::Reply {
                     expected,
-                    err: header.err,
+                    error: ErrorCode(header.err),
                     record: record.to_vec(),
                     bytes: shape.bytes,
                     events_before,
@@ -481,7 +481,9 @@ impl Suspicions {
 
 /// What this answer is worth: nothing if it says that something was not done.
 fn proof(opcode: i32, sent: Sent, header: ReplyHeader, record: &[u8]) -> Option<Sent> {
-    (header.err == frame::OK && !codec::is_aborted(opcode, record)).then_some(sent)
+    // So begins the record of a multi that was not done.
+    let is_aborted = opcode == opcode::MULTI && record.starts_with(&opcode::ERROR.to_be_bytes());
+    (header.err == frame::OK && !is_aborted).then_some(sent)
 }
 
 fn probed(
@@ -491,17 +493,40 @@ fn probed(
     header: ReplyHeader,
     record: &[u8],
 ) -> Result<Probed, Nonsense> {
-    let answer = expected
-        .decode(header.err, record)
-        .map_err(|why| Nonsense(format!("the server sent a malformed reply ({})", why.0)))?;
-    let (Ok(Reply::Aborted { error, .. }) | Err(error)) = answer else {
+    let answer = expected.read(ErrorCode(header.err), record);
+    let error = match answer.map_err(malformed)? {
+        Ok(Reply::Parts(parts)) => Part::refused(&parts).map(|(_, error)| error),
+        Ok(_) => None,
+        Err(error) => Some(error),
+    };
+    let Some(error) = error else {
         return Ok(Probed::Done(sent));
     };
     match node {
-        Some(number) if error == ServerError::NoNode => Ok(Probed::NodeGone(number)),
+        Some(number) if error == ErrorCode::NO_NODE => Ok(Probed::NodeGone(number)),
         _ if error.is_about_a_request() => Ok(Probed::Refused),
         _ => Ok(Probed::PutOff),
     }
+}
+
+/// Whether the crate can digest this successful reply to its request: it allocates whatever a
+/// length claims, and panics at a negative count and at names that are not UTF-8. What it does not
+/// look at is not checked.
+fn digestible(opcode: i32, record: &[u8]) -> Result<(), Malformed> {
+    match opcode {
+        opcode::CREATE
+        | opcode::EXISTS
+        | opcode::SET_DATA
+        | opcode::SET_ACL
+        | opcode::GET_DATA
+        | opcode::GET_CHILDREN
+        | opcode::GET_ACL => Reply::read(opcode, &mut Reader::strict(record)).map(drop),
+        _ => Ok(()),
+    }
+}
+
+fn malformed(why: Malformed) -> Nonsense {
+    Nonsense(format!("the server sent a reply that is {why}"))
 }
 
 fn out_of_turn(header: ReplyHeader) -> Nonsense {

@@ -6,11 +6,13 @@
 
 use std::time::Duration;
 
+use zklock_protocol::{ANY_VERSION, Expected, Request, opcode};
+
 use super::chain::{Kind, Sent};
 use super::clock::Moment;
-use super::codec::{self, Request, Step};
 use super::frame;
 use super::in_flight::{Probed, Waits};
+use super::packet;
 use super::probing::Probing;
 use super::wire::{Server, State, Wire};
 
@@ -20,12 +22,10 @@ const SHORTEST: Duration = Duration::from_millis(1);
 impl State {
     /// A request of this kind is about to be given its number.
     pub(super) fn stamp(&mut self, server: &Server, opcode: i32) -> Sent {
-        let kind = if codec::is_write(opcode) {
-            Kind::Write
-        } else if codec::is_sync(opcode) {
-            Kind::Sync
-        } else {
-            Kind::Read
+        let kind = match opcode {
+            opcode::SYNC => Kind::Sync,
+            _ if opcode::is_write(opcode) => Kind::Write,
+            _ => Kind::Read,
         };
         self.stamp_as(server, kind)
     }
@@ -96,9 +96,9 @@ impl State {
                 let steps = if probing.blindly {
                     Vec::new()
                 } else {
-                    vec![Step::Check {
+                    vec![Request::Check {
                         path: format!("{chroot}{path}"),
-                        version: None,
+                        version: ANY_VERSION,
                     }]
                 };
                 let number = (!steps.is_empty()).then_some(number);
@@ -111,10 +111,10 @@ impl State {
             }
         };
         let mut bytes = Vec::new();
-        let encoded = request.encode(&mut bytes, frame::MAX_REQUEST_BYTES);
+        let encoded = packet::encode(&request, &mut bytes, frame::MAX_REQUEST_BYTES);
         encoded.expect("a path that a server has taken");
         let sent = self.stamp_as(server, kind);
-        let xid = self.in_flight.probe(request.expected(), sent, number);
+        let xid = self.in_flight.probe(Expected::of(&request), sent, number);
         frame::set_xid(&mut bytes, xid);
         self.queue(server, &bytes);
         self.probe(server, chroot)

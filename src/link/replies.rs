@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use zklock_protocol::ErrorCode;
+
 use super::LinkEvent;
-use super::codec::ServerError;
 use super::dial::is_timeout;
 use super::frame::{self, FrameBuffer, Next, NodeEvent, ReplyHeader};
 use super::in_flight::Answered;
@@ -155,10 +156,7 @@ fn deliver(
             News::Said(said) => {
                 let rest = said.tell();
                 if let Some(why) = rest.malformed {
-                    result = result.and(Err(format!(
-                        "the server sent a malformed reply ({})",
-                        why.0
-                    )));
+                    result = result.and(Err(format!("the server sent a reply that is {why}")));
                 }
                 wire.ask_again(server.connection, rest);
             }
@@ -222,8 +220,8 @@ fn take_frames(
                 }
                 state.in_flight.take_due(out);
                 // Whoever asked is told that it is unknown, and waits for the next connection.
-                let error = ServerError::numbered(header.err);
-                if let Some(error) = error.filter(|error| error.is_outcome_unknown()) {
+                let error = ErrorCode(header.err);
+                if error.is_outcome_unknown() {
                     return Err(format!("it answered that {error} ({})", header.err));
                 }
             }

@@ -1,7 +1,8 @@
 //! Answers on their way to those who asked.
 
+use zklock_protocol::Malformed;
+
 use super::batch::{Batch, Outcome};
-use super::codec::Malformed;
 use super::group::Group;
 use super::recipient::Recipient;
 use super::voice::Heard;

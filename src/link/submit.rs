@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use zklock_protocol::Request;
+
 use super::Link;
 use super::batch::{Batch, Packing};
-use super::codec::Request;
 use super::frame::{self, RequestHeader};
 use super::group::{Group, Packet};
 use super::in_flight::{Held, HeldBack};

@@ -13,8 +13,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::codec::{Expected, Malformed, Reply, ServerError, TooLarge};
+use zklock_protocol::{ErrorCode, Expected, Malformed, Reply};
+
 use super::frame;
+use super::packet::TooLarge;
 
 /// Hears the answers to what was submitted, once and all together.
 pub(crate) trait Slot: Send + Sync {
@@ -29,7 +31,7 @@ pub(crate) trait Slot: Send + Sync {
 pub(crate) enum Answer {
     Done(Reply),
     /// The server refused.
-    Refused(ServerError),
+    Refused(ErrorCode),
     /// The connection broke before the answer came, or the server cannot say what became of it: it
     /// may have been done or not.
     Lost(Lost),
@@ -106,7 +108,7 @@ impl From<TooLarge> for NotSent {
 pub(super) enum Heard {
     Reply {
         expected: Expected,
-        err: i32,
+        error: ErrorCode,
         record: Vec<u8>,
         bytes: usize,
         events_before: u64,
@@ -122,12 +124,12 @@ impl Heard {
             Self::Nothing { bytes, breaks } => (Answer::Lost(Lost { bytes, breaks }), 0),
             Self::Reply {
                 expected,
-                err,
+                error,
                 record,
                 bytes,
                 events_before,
             } => {
-                let answer = match expected.decode(err, &record) {
+                let answer = match expected.read(error, &record) {
                     Ok(Ok(reply)) => Answer::Done(reply),
                     // The connection ends with it.
                     Ok(Err(error)) if error.is_outcome_unknown() => {

@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(not(shuttle))]
+use zklock_protocol::Children;
+#[cfg(not(shuttle))]
+use zklock_protocol::ErrorCode;
+
 use super::refusal::{Asked, meaning};
 pub(crate) use super::refusal::{NotNow, Refusal};
 use crate::link::Epoch;
-#[cfg(not(shuttle))]
-use crate::link::codec::ServerError;
 pub(crate) use crate::link::voice::Company;
-use crate::znode::children::Children;
 use crate::znode::node::{NodeMode, NodeStat};
 
 /// The result of one request.
@@ -34,7 +35,7 @@ pub(crate) enum NoReply {
 #[cfg(not(shuttle))]
 impl NoReply {
     /// A server's error, to whoever has `asked`.
-    pub(super) fn of(asked: Asked, error: ServerError) -> Self {
+    pub(super) fn of(asked: Asked, error: ErrorCode) -> Self {
         match meaning(asked, error) {
             Ok(refusal) => Self::Refused(refusal),
             Err(not_now) => Self::NotNow(not_now),

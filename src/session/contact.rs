@@ -6,6 +6,8 @@
 
 use std::sync::Arc;
 
+use zklock_protocol::Children;
+
 use super::Session;
 use super::backend::{
     Answer, Change, Changed, Company, Created, NoReply, Refusal, Reply, Request, WatchKind,
@@ -19,7 +21,6 @@ use super::watches::{Wake, Watch};
 use crate::error::Error;
 use crate::link::{Epoch, NodeStands, SeekProof};
 use crate::wait::signal::{Signal, Wakes};
-use crate::znode::children::Children;
 use crate::znode::node::{NodeMode, NodeStat};
 
 /// See the [module](self).

@@ -3,15 +3,20 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use zklock_protocol::{
+    ANY_VERSION, Acl as WireAcl, Create, CreateForm, CreateMode, ErrorCode, Part,
+    Reply as WireReply, Request as WireRequest, Stat, WatchKind as WireWatchKind,
+};
+
 use super::acl::Acl;
 use super::backend::{
     self, Answer, Change, Changed, Created, NoReply, NotNow, NotOpen, Refusal, Reply, Request,
     WatchKind,
 };
 use super::refusal::Asked;
+use crate::link::Link;
 use crate::link::known::Known;
 use crate::link::voice::{self, Company, NotSent};
-use crate::link::{Link, codec};
 use crate::sync::Mutex;
 use crate::znode::node::{NodeMode, NodeStat};
 
@@ -21,7 +26,7 @@ const MOST_BREAKS: u32 = 3;
 /// Knows the chroot, the ACL, and which words the servers do not know.
 pub(super) struct Speaker {
     chroot: Arc<str>,
-    acl: Arc<[codec::Access]>,
+    acl: Arc<[WireAcl]>,
     /// Of `create2`, which came with 3.5. Where it is not known, a plain create is used, and the
     /// transaction of a node asked for when it is wanted.
     create2: Arc<Mutex<Known>>,
@@ -29,7 +34,7 @@ pub(super) struct Speaker {
 
 impl Speaker {
     pub(super) fn new(chroot: String, acl: &Acl) -> Self {
-        let entries = acl.0.iter().map(|entry| codec::Access {
+        let entries = acl.0.iter().map(|entry| WireAcl {
             permissions: i32::try_from(entry.permissions.0).expect("five bits"),
             scheme: entry.scheme.clone(),
             id: entry.id.clone(),
@@ -58,17 +63,19 @@ impl Speaker {
         strip(&self.chroot, path)
     }
 
-    fn new_node(&self, path: &str, data: &[u8], mode: NodeMode) -> codec::NewNode {
-        codec::NewNode {
+    fn new_node(&self, form: CreateForm, path: &str, data: &[u8], mode: NodeMode) -> WireRequest {
+        WireRequest::Create(Create {
+            form,
             path: self.full(path),
-            data: data.to_vec(),
+            data: Some(data.to_vec()),
             acl: Arc::clone(&self.acl),
             mode: match mode {
-                NodeMode::Persistent => codec::CreateMode::Persistent,
-                NodeMode::Ephemeral => codec::CreateMode::Ephemeral,
-                NodeMode::EphemeralSequential => codec::CreateMode::EphemeralSequential,
+                NodeMode::Persistent => CreateMode::PERSISTENT,
+                NodeMode::Ephemeral => CreateMode::EPHEMERAL,
+                NodeMode::EphemeralSequential => CreateMode::EPHEMERAL_SEQUENTIAL,
             },
-        }
+            ttl_ms: -1,
+        })
     }
 
     fn create(
@@ -77,34 +84,29 @@ impl Speaker {
         data: &[u8],
         mode: NodeMode,
         is_harmless: impl FnOnce() -> bool,
-    ) -> codec::Request {
-        let node = self.new_node(path, data, mode);
+    ) -> WireRequest {
         // Nobody needs the transaction that created a folder.
         let wants_stat = mode != NodeMode::Persistent;
         if wants_stat && self.create2.lock().may_ask(Instant::now(), is_harmless) {
-            codec::Request::Create2(node)
+            self.new_node(CreateForm::Create2, path, data, mode)
         } else {
-            codec::Request::Create(node)
+            self.new_node(CreateForm::Create, path, data, mode)
         }
     }
 
     /// `is_harmless`: a server that hangs up on it would cost nobody a lock.
-    pub(super) fn say(
-        &self,
-        request: &Request,
-        is_harmless: impl FnOnce() -> bool,
-    ) -> codec::Request {
+    pub(super) fn say(&self, request: &Request, is_harmless: impl FnOnce() -> bool) -> WireRequest {
         match request {
             Request::Create { path, data, mode } => self.create(path, data, *mode, is_harmless),
-            Request::Delete { path, version } => codec::Request::Delete {
+            Request::Delete { path, version } => WireRequest::Delete {
                 path: self.full(path),
-                version: *version,
+                version: version.unwrap_or(ANY_VERSION),
             },
-            Request::Children { path, watch } => codec::Request::GetChildren {
+            Request::Children { path, watch } => WireRequest::GetChildren {
                 path: self.full(path),
                 watch: *watch,
             },
-            Request::Data { path, watch } => codec::Request::GetData {
+            Request::Data { path, watch } => WireRequest::GetData {
                 path: self.full(path),
                 watch: *watch,
             },
@@ -112,54 +114,54 @@ impl Speaker {
                 path,
                 data,
                 version,
-            } => codec::Request::SetData {
+            } => WireRequest::SetData {
                 path: self.full(path),
-                data: data.to_vec(),
-                version: *version,
+                data: Some(data.to_vec()),
+                version: version.unwrap_or(ANY_VERSION),
             },
-            Request::Stat { path, watch } => codec::Request::Exists {
+            Request::Stat { path, watch } => WireRequest::Exists {
                 path: self.full(path),
                 watch: *watch,
             },
-            Request::Unwatch { path, kind } => codec::Request::RemoveWatches {
+            Request::Unwatch { path, kind } => WireRequest::RemoveWatches {
                 path: self.full(path),
                 kind: match kind {
-                    WatchKind::Data => codec::WatchKind::Data,
-                    WatchKind::Children => codec::WatchKind::Children,
+                    WatchKind::Data => WireWatchKind::DATA,
+                    WatchKind::Children => WireWatchKind::CHILDREN,
                 },
             },
             Request::Multi(changes) => {
-                codec::Request::Multi(changes.iter().map(|one| self.say_change(one)).collect())
+                WireRequest::Multi(changes.iter().map(|one| self.say_change(one)).collect())
             }
-            Request::Sync { path } => codec::Request::Sync {
+            Request::Sync { path } => WireRequest::Sync {
                 path: self.full(path),
             },
             Request::MakeRoot => unreachable!("made by the crate"),
         }
     }
 
-    fn say_change(&self, change: &Change) -> codec::Step {
+    fn say_change(&self, change: &Change) -> WireRequest {
         match change {
             // A create2 would not always be answered with the stat.
             Change::Create { path, data, mode } => {
-                codec::Step::Create(self.new_node(path, data, *mode))
+                self.new_node(CreateForm::Create, path, data, *mode)
             }
-            Change::Delete { path, version } => codec::Step::Delete {
+            Change::Delete { path, version } => WireRequest::Delete {
                 path: self.full(path),
-                version: *version,
+                version: version.unwrap_or(ANY_VERSION),
             },
             Change::Set {
                 path,
                 data,
                 version,
-            } => codec::Step::SetData {
+            } => WireRequest::SetData {
                 path: self.full(path),
-                data: data.to_vec(),
-                version: *version,
+                data: Some(data.to_vec()),
+                version: version.unwrap_or(ANY_VERSION),
             },
-            Change::Check { path, version } => codec::Step::Check {
+            Change::Check { path, version } => WireRequest::Check {
                 path: self.full(path),
-                version: *version,
+                version: version.unwrap_or(ANY_VERSION),
             },
         }
     }
@@ -197,15 +199,15 @@ impl Answers {
     pub(super) fn new(
         slot: Arc<dyn backend::Slot>,
         requests: &[Request],
-        said: &[codec::Request],
+        said: &[WireRequest],
         connection: u64,
         speaker: &Speaker,
     ) -> Arc<Self> {
         let kinds = requests.iter().zip(said).map(|(request, said)| Kind {
             asked: request.asked(),
             said: match said {
-                codec::Request::Exists { .. } => Said::Stat,
-                codec::Request::Create2(_) => Said::Create2,
+                WireRequest::Exists { .. } => Said::Stat,
+                WireRequest::Create(create) if create.form == CreateForm::Create2 => Said::Create2,
                 _ => Said::Other,
             },
         });
@@ -221,7 +223,7 @@ impl Answers {
     pub(super) fn submit(
         self: Arc<Self>,
         link: &Link,
-        requests: &[codec::Request],
+        requests: &[WireRequest],
         company: Company,
     ) -> Result<(), NotOpen> {
         let slot: Arc<dyn voice::Slot> = self.clone();
@@ -250,27 +252,18 @@ impl Answers {
 
     fn translate(&self, answer: voice::Answer, kind: Kind) -> Result<Reply, NoReply> {
         match answer {
-            voice::Answer::Done(codec::Reply::Aborted { step, error }) => {
-                match NoReply::of(kind.asked, error) {
-                    NoReply::Refused(refusal) => Ok(Reply::Aborted {
-                        index: step,
-                        refusal,
-                    }),
-                    not_now => Err(not_now),
-                }
-            }
             voice::Answer::Done(reply) => {
                 // In company it is said as a plain create.
-                if let codec::Reply::CreatedWithStat(..) = reply {
+                if let WireReply::Created { .. } = reply {
                     self.create2.lock().answered(self.connection);
                 }
-                Ok(self.reply(reply))
+                self.reply(reply, kind.asked)
             }
-            voice::Answer::Refused(codec::ServerError::NoNode) if kind.said == Said::Stat => {
+            voice::Answer::Refused(ErrorCode::NO_NODE) if kind.said == Said::Stat => {
                 Ok(Reply::Stat(None))
             }
             voice::Answer::Refused(error) => {
-                if error == codec::ServerError::Unimplemented && kind.said == Said::Create2 {
+                if error == ErrorCode::UNIMPLEMENTED && kind.said == Said::Create2 {
                     self.create2.lock().refused(Instant::now());
                     return Err(NoReply::Refused(Refusal::Unknown));
                 }
@@ -293,33 +286,38 @@ impl Answers {
         }
     }
 
-    fn reply(&self, reply: codec::Reply) -> Reply {
-        match reply {
-            codec::Reply::Created(path) => Reply::Created(self.created(&path, None)),
-            codec::Reply::CreatedWithStat(path, stat) => {
+    fn reply(&self, reply: WireReply, asked: Asked) -> Result<Reply, NoReply> {
+        Ok(match reply {
+            WireReply::Parts(parts) => return self.changes(parts, asked),
+            // Nobody asks where a sync has got to.
+            WireReply::Path(_) if asked == Asked::Sync => Reply::Done,
+            WireReply::Path(path) => Reply::Created(self.created(&path, None)),
+            WireReply::Created { path, stat } => {
                 Reply::Created(self.created(&path, Some(stat.czxid)))
             }
-            codec::Reply::Stat(stat) => Reply::Stat(Some(stat.into())),
-            codec::Reply::Data(data, stat) => Reply::Data(data, stat.into()),
-            codec::Reply::Children(names) => Reply::Children(names),
-            codec::Reply::Multi(steps) => {
-                Reply::Multi(steps.into_iter().map(|step| self.changed(step)).collect())
-            }
-            codec::Reply::Aborted { .. } => unreachable!("translated before"),
-            codec::Reply::Lists(_) => unreachable!("shared out before"),
-            codec::Reply::Done | codec::Reply::Synced => Reply::Done,
-        }
+            WireReply::Stat(stat) => Reply::Stat(Some(stat.into())),
+            WireReply::Data { data, stat } => Reply::Data(data.unwrap_or_default(), stat.into()),
+            WireReply::Children(names) => Reply::Children(names),
+            _ => Reply::Done,
+        })
     }
 
-    fn changed(&self, step: codec::StepReply) -> Changed {
-        match step {
-            codec::StepReply::Created(path) => Changed::Created(self.created(&path, None)),
-            codec::StepReply::CreatedWithStat(path, stat) => {
+    fn changes(&self, parts: Vec<Part>, asked: Asked) -> Result<Reply, NoReply> {
+        if let Some((index, error)) = Part::refused(&parts) {
+            return match NoReply::of(asked, error) {
+                NoReply::Refused(refusal) => Ok(Reply::Aborted { index, refusal }),
+                not_now => Err(not_now),
+            };
+        }
+        let changed = parts.into_iter().map(|part| match part {
+            Part::Done(_, WireReply::Path(path)) => Changed::Created(self.created(&path, None)),
+            Part::Done(_, WireReply::Created { path, stat }) => {
                 Changed::Created(self.created(&path, Some(stat.czxid)))
             }
-            codec::StepReply::Done => Changed::Done,
-            codec::StepReply::Stat(stat) => Changed::Set(stat.into()),
-        }
+            Part::Done(_, WireReply::Stat(stat)) => Changed::Set(stat.into()),
+            Part::Done(..) | Part::Failed(_) => Changed::Done,
+        });
+        Ok(Reply::Multi(changed.collect()))
     }
 
     fn created(&self, path: &str, czxid: Option<i64>) -> Created {
@@ -341,8 +339,8 @@ impl voice::Slot for Answers {
     }
 }
 
-impl From<codec::Stat> for NodeStat {
-    fn from(stat: codec::Stat) -> Self {
+impl From<Stat> for NodeStat {
+    fn from(stat: Stat) -> Self {
         Self {
             czxid: stat.czxid,
             ctime: stat.ctime,

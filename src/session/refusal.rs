@@ -17,7 +17,7 @@
 use std::fmt;
 
 #[cfg(not(shuttle))]
-use crate::link::codec::ServerError;
+use zklock_protocol::ErrorCode;
 
 /// Why a server does not do what it was asked, now or later.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -106,35 +106,35 @@ pub(super) enum Asked {
 
 /// What this error means to whoever has `asked`.
 #[cfg(not(shuttle))]
-pub(super) fn meaning(asked: Asked, error: ServerError) -> Result<Refusal, NotNow> {
+pub(super) fn meaning(asked: Asked, error: ErrorCode) -> Result<Refusal, NotNow> {
     use Asked as A;
-    use ServerError as E;
+    use ErrorCode as E;
     Ok(match (asked, error) {
-        (_, E::NoAuth) => Refusal::NoAuth,
+        (_, E::NO_AUTH) => Refusal::NoAuth,
         (
             A::Create | A::Delete | A::Set | A::Look | A::List | A::Unwatch | A::Changes,
-            E::NoNode,
+            E::NO_NODE,
         ) => Refusal::NoNode,
-        (A::Delete | A::Set | A::Look | A::Changes, E::BadVersion) => Refusal::BadVersion,
-        (A::Delete | A::Changes, E::NotEmpty) => Refusal::NotEmpty,
-        (A::Create | A::Changes, E::NodeExists) => Refusal::NodeExists,
-        (A::Create | A::Changes, E::NoChildrenForEphemerals) => Refusal::EphemeralParent,
-        (A::Create | A::Changes, E::InvalidAcl) => Refusal::InvalidAcl,
-        (A::Create | A::Set | A::Changes, E::QuotaExceeded) => Refusal::QuotaExceeded,
-        (A::Unwatch, E::NoWatch) => Refusal::NoWatch,
-        (A::Look | A::List, E::ReplyTooLong) => Refusal::ReplyTooLong,
+        (A::Delete | A::Set | A::Look | A::Changes, E::BAD_VERSION) => Refusal::BadVersion,
+        (A::Delete | A::Changes, E::NOT_EMPTY) => Refusal::NotEmpty,
+        (A::Create | A::Changes, E::NODE_EXISTS) => Refusal::NodeExists,
+        (A::Create | A::Changes, E::NO_CHILDREN_FOR_EPHEMERALS) => Refusal::EphemeralParent,
+        (A::Create | A::Changes, E::INVALID_ACL) => Refusal::InvalidAcl,
+        (A::Create | A::Set | A::Changes, E::QUOTA_EXCEEDED) => Refusal::QuotaExceeded,
+        (A::Unwatch, E::NO_WATCHER) => Refusal::NoWatch,
+        (A::Look | A::List, E::MARSHALLING_ERROR) => Refusal::ReplyTooLong,
         // Of a node to delete none of these says anything, and every server can delete.
-        (A::Create | A::Set | A::Look | A::List | A::Sync | A::Changes, E::AuthFailed) => {
+        (A::Create | A::Set | A::Look | A::List | A::Sync | A::Changes, E::AUTH_FAILED) => {
             Refusal::AuthFailed
         }
-        (A::Create | A::Set | A::Look | A::List | A::Sync | A::Changes, E::BadArguments) => {
+        (A::Create | A::Set | A::Look | A::List | A::Sync | A::Changes, E::BAD_ARGUMENTS) => {
             Refusal::BadArguments
         }
         (
             A::Create | A::Set | A::Look | A::List | A::Unwatch | A::Sync | A::Changes,
-            E::Unimplemented,
+            E::UNIMPLEMENTED,
         ) => Refusal::Unimplemented,
-        (_, E::Throttled) => return Err(NotNow::Throttled),
+        (_, E::THROTTLED_OP) => return Err(NotNow::Throttled),
         (_, error) => return Err(NotNow::Unclear(error.to_string())),
     })
 }
@@ -157,7 +157,7 @@ mod tests {
     /// Of all that a server can say, with numbers that nobody has heard of.
     fn final_answers(asked: Asked) -> Vec<i32> {
         let all = (-200..0).filter(|number| {
-            let error = ServerError::of_number(*number);
+            let error = ErrorCode(*number);
             meaning(asked, error).is_ok()
         });
         all.rev().collect()
@@ -185,7 +185,7 @@ mod tests {
     #[test]
     fn an_overloaded_server_has_not_begun_with_anything() {
         for asked in ALL {
-            let meaning = meaning(asked, ServerError::Throttled);
+            let meaning = meaning(asked, ErrorCode::THROTTLED_OP);
             assert_eq!(meaning, Err(NotNow::Throttled), "{asked:?}");
         }
         assert!(!NotNow::Throttled.may_be_done());
@@ -195,7 +195,7 @@ mod tests {
     fn what_nobody_knows_may_have_been_done() {
         for asked in ALL {
             for number in [-1, -3, -4, -7, -112, -118, -119, -199] {
-                match meaning(asked, ServerError::of_number(number)) {
+                match meaning(asked, ErrorCode(number)) {
                     Err(why) => assert!(why.may_be_done(), "{asked:?} {number}"),
                     Ok(refusal) => panic!("{asked:?} {number}: {refusal:?}"),
                 }

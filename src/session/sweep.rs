@@ -1,5 +1,7 @@
 //! One slice of a sweep: some orphans, removed in three round trips, however many they are.
 
+use zklock_protocol::Children;
+
 use crate::session::observe::say;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,7 +11,6 @@ use super::backend::{Company, Refusal, Reply, Request};
 use super::call_error::CallError;
 use super::contact::Contact;
 use super::orphan::{Left, Orphan};
-use crate::znode::children::Children;
 use crate::znode::node::NodeStat;
 
 /// What a slice came to.

@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use zklock_protocol::Children;
+
 use super::backend::{Answer, Change, Company, Reply, Request};
 use super::call_error::Step;
 use super::contact::{Changes, Contact};
@@ -10,7 +12,6 @@ use super::orphan::Orphan;
 use super::own_call::OwnCall;
 use super::watches::Watch;
 use crate::wait::signal::Signal;
-use crate::znode::children::Children;
 
 /// A folder to list, and the watch that the list leaves there, if there is one.
 #[derive(Clone, Copy)]

@@ -5,6 +5,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
+use zklock_protocol::ErrorCode;
 use zookeeper::{
     Acl as ZkAcl, CreateMode, Permission, Stat, WatchedEvent, Watcher, WatcherType, ZkError,
     ZooKeeper,
@@ -22,7 +23,7 @@ use super::refusal::Asked;
 use crate::error::{Error, Result};
 use crate::fork::ForkCheck;
 use crate::link::voice::Company;
-use crate::link::{Epoch, Link, LinkConfig, LinkEvent, LinkObserver, NodeEvent, codec};
+use crate::link::{Epoch, Link, LinkConfig, LinkEvent, LinkObserver, NodeEvent};
 use crate::sync::Mutex;
 use crate::znode::node::{NodeMode, NodeStat};
 
@@ -359,27 +360,27 @@ impl From<&Stat> for NodeStat {
 
 /// What the crate's error means to whoever has `asked`.
 fn no_reply(asked: Asked, error: ZkError) -> NoReply {
-    use codec::ServerError as E;
+    use ErrorCode as E;
     let error = match error {
         // Nothing comes any more; the link sees to a new connection, and what this call did is
         // unknown.
         ZkError::ConnectionLoss | ZkError::SessionExpired | ZkError::SessionMoved => {
             return NoReply::Lost;
         }
-        ZkError::NoNode => E::NoNode,
-        ZkError::NodeExists => E::NodeExists,
-        ZkError::NotEmpty => E::NotEmpty,
-        ZkError::NoChildrenForEphemerals => E::NoChildrenForEphemerals,
-        ZkError::NoAuth => E::NoAuth,
-        ZkError::AuthFailed => E::AuthFailed,
-        ZkError::InvalidACL => E::InvalidAcl,
-        ZkError::BadArguments => E::BadArguments,
-        ZkError::BadVersion => E::BadVersion,
-        ZkError::NoWatcher => E::NoWatch,
-        ZkError::Unimplemented => E::Unimplemented,
-        ZkError::MarshallingError => E::ReplyTooLong,
+        ZkError::NoNode => E::NO_NODE,
+        ZkError::NodeExists => E::NODE_EXISTS,
+        ZkError::NotEmpty => E::NOT_EMPTY,
+        ZkError::NoChildrenForEphemerals => E::NO_CHILDREN_FOR_EPHEMERALS,
+        ZkError::NoAuth => E::NO_AUTH,
+        ZkError::AuthFailed => E::AUTH_FAILED,
+        ZkError::InvalidACL => E::INVALID_ACL,
+        ZkError::BadArguments => E::BAD_ARGUMENTS,
+        ZkError::BadVersion => E::BAD_VERSION,
+        ZkError::NoWatcher => E::NO_WATCHER,
+        ZkError::Unimplemented => E::UNIMPLEMENTED,
+        ZkError::MarshallingError => E::MARSHALLING_ERROR,
         // The link's word for it.
-        ZkError::OperationTimeout => E::Throttled,
+        ZkError::OperationTimeout => E::THROTTLED_OP,
         error => return NoReply::NotNow(NotNow::Unclear(error.to_string())),
     };
     NoReply::of(asked, error)

@@ -1,7 +1,6 @@
 //! What is known of nodes without asking anybody: paths, names, their order, and what it means.
 //! Pure: no input or output, clock or thread.
 
-pub(crate) mod children;
 pub(crate) mod fencing;
 pub(crate) mod identity;
 pub(crate) mod label;

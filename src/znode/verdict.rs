@@ -3,7 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use crate::znode::children::Children;
+use zklock_protocol::Children;
+
 use crate::znode::names::{Class, Contender, Grammar};
 use crate::znode::sequence::Sequence;
 

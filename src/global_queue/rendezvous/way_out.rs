@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use zklock_protocol::Children;
+
 use super::{Member, READY, Rendezvous, WayOut, remove_exactly, remove_version};
 use crate::error::Result;
 use crate::global_queue::leave;
@@ -10,7 +12,6 @@ use crate::session::backend::WatchKind;
 use crate::session::observe::say;
 use crate::session::{CallError, Contact, Step, Waiter, Wake, Watch, found, gone};
 use crate::tenure::Tenure;
-use crate::znode::children::Children;
 use crate::znode::names::Dialect;
 use crate::znode::path::split;
 

@@ -1,6 +1,5 @@
 //! Requests that share packets: which do, who is answered with what, and what is asked again.
 
-use super::super::codec::{CreateMode, NewNode, Reply, Request, ServerError};
 use super::super::voice::{Answer, Company, Lost, Slot};
 use super::*;
 
@@ -104,17 +103,12 @@ impl Stage {
 pub(super) fn delete(path: &str) -> Request {
     Request::Delete {
         path: path.into(),
-        version: None,
+        version: ANY_VERSION,
     }
 }
 
 pub(super) fn create(path: &str) -> Request {
-    Request::Create(NewNode {
-        path: path.into(),
-        data: Vec::new(),
-        acl: Arc::new([]),
-        mode: CreateMode::EphemeralSequential,
-    })
+    new_node(path, Vec::new(), CreateMode::EPHEMERAL_SEQUENTIAL)
 }
 
 pub(super) fn list(path: &str, watch: bool) -> Request {
@@ -125,7 +119,7 @@ pub(super) fn list(path: &str, watch: bool) -> Request {
 }
 
 pub(super) fn created(path: &str) -> Answer {
-    Answer::Done(Reply::Created(path.into()))
+    Answer::Done(Reply::Path(path.into()))
 }
 
 pub(super) fn listed(names: &[&str]) -> Answer {
@@ -133,7 +127,7 @@ pub(super) fn listed(names: &[&str]) -> Answer {
     Answer::Done(Reply::Children(names.collect()))
 }
 
-pub(super) const DONE: Answer = Answer::Done(Reply::Done);
+pub(super) const DONE: Answer = Answer::Done(Reply::Nothing);
 
 pub(super) fn text(text: &str) -> Vec<u8> {
     let length = i32::try_from(text.len()).expect("short");
@@ -207,7 +201,7 @@ fn those_who_wait_share_packets() {
     assert_eq!(soon(&first), [created("/a/n1"), listed(&["n1"])]);
     assert_eq!(soon(&watched), [created("/b/n2"), listed(&["n2"])]);
     assert_eq!(soon(&left), [DONE]);
-    assert_eq!(soon(&looked), [Answer::Refused(ServerError::NoNode)]);
+    assert_eq!(soon(&looked), [Answer::Refused(ErrorCode::NO_NODE)]);
 }
 
 /// They would have the same fencing token.
@@ -280,7 +274,7 @@ fn what_was_refused_because_of_another_is_asked_again_by_itself() {
     stage.served.reply_with(again[2].0, 9, &names(&["n1"]));
     stage.served.reply(again[3].0, -101);
     assert_eq!(soon(&innocent), [created("/a/n1"), listed(&["n1"])]);
-    let none = || Answer::Refused(ServerError::NoNode);
+    let none = || Answer::Refused(ErrorCode::NO_NODE);
     assert_eq!(soon(&culprit), [none(), none()]);
 }
 
@@ -349,7 +343,7 @@ fn after_some_refusals_in_a_row_each_goes_by_itself() {
                 }
             }
             for answers in &all {
-                let unclear = Answer::Refused(ServerError::Other(err));
+                let unclear = Answer::Refused(ErrorCode(err));
                 assert_eq!(soon(answers), [if done { DONE } else { unclear }]);
             }
         };
@@ -363,7 +357,7 @@ fn after_some_refusals_in_a_row_each_goes_by_itself() {
 fn a_busy_servers_answer_to_all_is_that_to_each() {
     let server = FakeServer::start();
     let mut stage = Stage::new(&server);
-    let throttled = Answer::Refused(ServerError::Throttled);
+    let throttled = Answer::Refused(ErrorCode::THROTTLED_OP);
     for _ in 0..5 {
         let busy = stage.busy();
         let all = ["/a", "/b"].map(|path| stage.share(&[delete(path), list(path, false)]));

@@ -7,7 +7,6 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use zookeeper::{WatchedEvent, ZkError, ZooKeeper};
 
-use super::super::codec::Request;
 use super::super::voice::{Answer, Company, Slot};
 use super::*;
 

@@ -27,6 +27,9 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use zklock_protocol::{
+    ANY_VERSION, Create, CreateForm, CreateMode, ErrorCode, Reply, Request, Stat,
+};
 
 use super::frame::{self, ConnectRequest, ConnectResponse};
 use super::{
@@ -42,6 +45,23 @@ const LONG: Duration = Duration::from_secs(60);
 const DELETE: i32 = 2;
 const SYNC: i32 = 9;
 const MULTI: i32 = 14;
+
+/// Creates a node.
+fn new_node(path: &str, data: Vec<u8>, mode: CreateMode) -> Request {
+    Request::Create(Create {
+        form: CreateForm::Create,
+        path: path.to_owned(),
+        data: Some(data),
+        acl: [].into(),
+        mode,
+        ttl_ms: -1,
+    })
+}
+
+/// What the answer to a sync of the root says.
+fn at_the_root() -> Reply {
+    Reply::Path("/".to_owned())
+}
 
 /// Hears nothing.
 pub(super) struct Deaf;

@@ -4,7 +4,6 @@
 //! were nobody's until the process ended. Callers waited for answers that nobody would bring.
 
 use super::*;
-use crate::link::codec::{Reply, Request};
 use crate::link::voice::{Answer, Company, Slot};
 
 /// A session above with a fault: it panics where it is called.
@@ -121,7 +120,7 @@ impl Stage {
 fn delete(path: &str) -> Request {
     Request::Delete {
         path: path.into(),
-        version: None,
+        version: ANY_VERSION,
     }
 }
 

@@ -9,19 +9,13 @@ use super::company::{
 };
 use super::*;
 use crate::link::batch::{MOST_BYTES, MOST_PARTS};
-use crate::link::codec::{CreateMode, NewNode, Request, ServerError};
 use crate::link::voice::Answer;
 
 const CHILDREN: i32 = 8;
 const DATA: usize = 100 << 10;
 
 fn large(path: &str) -> Request {
-    Request::Create(NewNode {
-        path: path.into(),
-        data: vec![7; DATA],
-        acl: Arc::new([]),
-        mode: CreateMode::EphemeralSequential,
-    })
+    new_node(path, vec![7; DATA], CreateMode::EPHEMERAL_SEQUENTIAL)
 }
 
 /// How many there are in a multi.
@@ -97,7 +91,7 @@ fn a_refused_packet_undoes_no_other() {
             refused = here;
             let undone: Vec<_> = (0..here).map(|_| error(-101)).collect();
             stage.served.reply_with(body.0, 9, &results(&undone));
-            wanted.extend(vec![Answer::Refused(ServerError::NoNode); here]);
+            wanted.extend(vec![Answer::Refused(ErrorCode::NO_NODE); here]);
         } else {
             let done = vec![result(CREATE, &text("/a/n1")); here];
             stage.served.reply_with(body.0, 9, &results(&done));

@@ -7,7 +7,6 @@ use std::os::fd::AsFd;
 
 use super::company::{Answers, CREATE, create, created, soon, text};
 use super::*;
-use crate::link::codec::{CreateMode, NewNode, Request};
 use crate::link::voice::{Answer, Company, Lost, NotSent, Slot};
 
 const T: Duration = Duration::from_secs(3);
@@ -99,12 +98,7 @@ impl Stage {
 }
 
 fn large() -> Request {
-    Request::Create(NewNode {
-        path: "/a/n".into(),
-        data: vec![7; LARGE],
-        acl: Arc::new([]),
-        mode: CreateMode::EphemeralSequential,
-    })
+    new_node("/a/n", vec![7; LARGE], CreateMode::EPHEMERAL_SEQUENTIAL)
 }
 
 /// It takes twice as long as a silent server would be waited for. Others ask meanwhile.
@@ -157,14 +151,7 @@ fn a_probe_goes_before_what_waits() {
     const MANY: usize = 100;
     let server = behind_a_narrow_network();
     let mut stage = Stage::new(&server, 4 * T);
-    let some = || {
-        Request::Create(NewNode {
-            path: "/a/n".into(),
-            data: vec![7; EACH],
-            acl: Arc::new([]),
-            mode: CreateMode::EphemeralSequential,
-        })
-    };
+    let some = || new_node("/a/n", vec![7; EACH], CreateMode::EPHEMERAL_SEQUENTIAL);
     let all: Vec<_> = (0..MANY)
         .map(|_| stage.ask(some()).expect("sent"))
         .collect();
@@ -201,12 +188,7 @@ fn what_would_take_too_long_is_refused_with_its_size() {
     let server = behind_a_narrow_network();
     let mut stage = Stage::new(&server, T);
     let rate = LARGE * 2 / 3;
-    let first = Request::Create(NewNode {
-        path: "/a/n".into(),
-        data: vec![7; LARGE / 2],
-        acl: Arc::new([]),
-        mode: CreateMode::EphemeralSequential,
-    });
+    let first = new_node("/a/n", vec![7; LARGE / 2], CreateMode::EPHEMERAL_SEQUENTIAL);
     let first = stage.ask(first).expect("nothing is known yet");
     loop {
         let body = stage.receive_slowly(rate);

@@ -1,7 +1,6 @@
 //! TLS with servers that are not as they should be, and with one that does not read.
 
 use super::super::Tls;
-use super::super::codec::{CreateMode, NewNode, Request};
 use super::super::voice::{Answer, Company, Slot};
 use super::*;
 
@@ -190,12 +189,7 @@ fn a_full_send_window_stops_no_reader() {
     let (xid, _) = served.request();
     let say = || {
         let (sender, answers) = unbounded();
-        let create = Request::Create(NewNode {
-            path: "/a".into(),
-            data: vec![7; LARGE],
-            acl: Arc::default(),
-            mode: CreateMode::Ephemeral,
-        });
+        let create = new_node("/a", vec![7; LARGE], CreateMode::EPHEMERAL);
         let slot = Arc::new(Inbox(sender));
         bench
             .link

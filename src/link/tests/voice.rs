@@ -1,6 +1,5 @@
 //! Requests of our own: who is answered, with what, in which order, and what is never sent.
 
-use super::super::codec::{CreateMode, NewNode, Reply, Request, ServerError, Stat};
 use super::super::voice::{Answer, Company, Lost, NotSent, Slot};
 use super::*;
 
@@ -53,17 +52,12 @@ fn sync() -> Request {
 fn delete(path: &str) -> Request {
     Request::Delete {
         path: path.into(),
-        version: None,
+        version: ANY_VERSION,
     }
 }
 
 fn create(data: usize) -> Request {
-    Request::Create(NewNode {
-        path: "/a".into(),
-        data: vec![0; data],
-        acl: Arc::new([]),
-        mode: CreateMode::EphemeralSequential,
-    })
+    new_node("/a", vec![0; data], CreateMode::EPHEMERAL_SEQUENTIAL)
 }
 
 fn children() -> Request {
@@ -98,9 +92,9 @@ fn what_is_said_together_is_answered_together() {
     assert_eq!(
         soon(&answers),
         [
-            Answer::Done(Reply::Created("/a0000000001".into())),
+            Answer::Done(Reply::Path("/a0000000001".into())),
             Answer::Done(Reply::Children(["x", "y"].iter().collect())),
-            Answer::Refused(ServerError::NoNode),
+            Answer::Refused(ErrorCode::NO_NODE),
         ]
     );
 }
@@ -120,10 +114,10 @@ fn they_stand_in_one_order_with_those_of_the_crate() {
     served.reply_with(1, 1, &text("/"));
     served.reply(2, 0);
     served.reply(3, 0);
-    assert_eq!(soon(&first), [Answer::Done(Reply::Synced)]);
+    assert_eq!(soon(&first), [Answer::Done(at_the_root())]);
     assert_eq!(caller.reply(), (70, 0));
     assert_eq!(caller.reply(), (-2, 0));
-    assert_eq!(soon(&second), [Answer::Done(Reply::Done)]);
+    assert_eq!(soon(&second), [Answer::Done(Reply::Nothing)]);
 }
 
 /// A ping of the crate stands behind a request of ours: our reply lets it through.
@@ -138,7 +132,7 @@ fn an_answer_of_ours_lets_the_next_of_the_crate_through() {
     caller.0.assert_silent();
     served.reply_with(1, 1, &text("/"));
     assert_eq!(caller.reply(), (-2, 0));
-    assert_eq!(soon(&answers), [Answer::Done(Reply::Synced)]);
+    assert_eq!(soon(&answers), [Answer::Done(at_the_root())]);
 }
 
 #[test]
@@ -188,7 +182,7 @@ fn a_break_answers_them_all_before_it_is_told() {
     bench.suspended();
     let lost = |bytes| Answer::Lost(Lost { bytes, breaks: 1 });
     let told = one.try_recv().expect("told already");
-    assert_eq!(told, [Answer::Done(Reply::Synced), lost(18), lost(13)]);
+    assert_eq!(told, [Answer::Done(at_the_root()), lost(18), lost(13)]);
     assert_eq!(other.try_recv(), Ok(vec![lost(13)]));
 }
 
@@ -289,8 +283,10 @@ fn a_stat_says_what_it_says() {
         czxid: 1,
         mzxid: 2,
         ctime: 3,
+        mtime: 4,
         version: 5,
         cversion: 6,
+        aversion: 7,
         ephemeral_owner: 8,
         data_length: 9,
         num_children: 10,
@@ -315,7 +311,7 @@ fn a_full_send_window_stops_nobody() {
     assert!(bench.is_full(), "or this proves nothing");
     // The reader is not stopped by it.
     served.reply_with(1, 1, &text("/"));
-    assert_eq!(soon(&first), [Answer::Done(Reply::Synced)]);
+    assert_eq!(soon(&first), [Answer::Done(at_the_root())]);
     for xid in 1..=17 {
         let body = served.0.receive().expect("a request");
         assert_eq!(int(&body, 0), xid);
@@ -325,9 +321,9 @@ fn a_full_send_window_stops_nobody() {
     }
     served.reply_with(17, 1, &text("/"));
     for answers in all {
-        assert_eq!(soon(&answers), [Answer::Done(Reply::Created("/a".into()))]);
+        assert_eq!(soon(&answers), [Answer::Done(Reply::Path("/a".into()))]);
     }
-    assert_eq!(soon(&last), [Answer::Done(Reply::Synced)]);
+    assert_eq!(soon(&last), [Answer::Done(at_the_root())]);
     assert!(!bench.is_full());
 }
 
@@ -449,7 +445,7 @@ fn a_request_that_servers_choke_on_is_suspected() {
         let beside = bench.say(connection, &[sync()]);
         served.request();
         served.reply_with(2 + 3 * (round - 1) - 1, 1, &text("/"));
-        assert_eq!(soon(&innocent), [Answer::Done(Reply::Synced)]);
+        assert_eq!(soon(&innocent), [Answer::Done(at_the_root())]);
         served.request();
         drop(served);
         let [Answer::Lost(lost)] = soon(&answers)[..] else {
