@@ -23,6 +23,8 @@ struct Shared {
     name: &'static str,
     /// So many jobs are kept while the thread is stuck.
     most_kept: usize,
+    /// What is to be done after a job that panicked.
+    on_panic: Box<dyn Fn() + Send + Sync>,
     state: Mutex<State>,
     /// There is a job, or nothing more will come.
     work: Condvar,
@@ -43,11 +45,18 @@ struct State {
 }
 
 impl JobQueue {
-    pub(crate) fn new(name: &'static str, most_kept: usize) -> Self {
+    /// A job that panics does not take the thread along; `on_panic` is called on it then, before
+    /// the next job.
+    pub(crate) fn new(
+        name: &'static str,
+        most_kept: usize,
+        on_panic: impl Fn() + Send + Sync + 'static,
+    ) -> Self {
         Self {
             shared: Arc::new(Shared {
                 name,
                 most_kept,
+                on_panic: Box::new(on_panic),
                 state: Mutex::new(State::default()),
                 work: Condvar::new(),
                 ended: Condvar::new(),
@@ -153,11 +162,11 @@ impl Shared {
         loop {
             if let Some(job) = state.next_job() {
                 drop(state);
-                // A job that panics must not take the thread along. The panic hook has said what
-                // there is to say.
+                // The panic hook has said what there is to say.
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(job)) {
                     // Its Drop is somebody else's code, too.
                     std::mem::forget(panic);
+                    (self.on_panic)();
                 }
                 state = self.state.lock();
             } else if state.closed {
@@ -194,6 +203,10 @@ mod tests {
     const SOON: Duration = Duration::from_secs(30);
     const BACKLOG: usize = 100;
 
+    fn queue() -> JobQueue {
+        JobQueue::new("test", BACKLOG, || {})
+    }
+
     /// Has the thread stick in a job until what is returned is dropped.
     fn stick(queue: &JobQueue) -> Sender<()> {
         let (entered, begun) = bounded(1);
@@ -208,7 +221,7 @@ mod tests {
 
     #[test]
     fn runs_all_in_order_and_ends() {
-        let queue = JobQueue::new("test", BACKLOG);
+        let queue = queue();
         let (tell, told) = unbounded();
         for number in 0..100 {
             let tell = tell.clone();
@@ -227,21 +240,25 @@ mod tests {
     }
 
     #[test]
-    fn outlives_a_panic() {
-        let queue = JobQueue::new("test", BACKLOG);
-        let (tell, told) = bounded(1);
+    fn outlives_a_panic_and_tells_of_it() {
+        let (tell, told) = unbounded();
+        let tell_panic = tell.clone();
+        let queue = JobQueue::new("test", BACKLOG, move || {
+            let _ = tell_panic.send("panicked");
+        });
         queue.run(|| std::panic::resume_unwind(Box::new(())));
         queue.run(move || {
-            let _ = tell.send(());
+            let _ = tell.send("goes on");
         });
-        assert_eq!(told.recv_timeout(SOON), Ok(()));
+        assert_eq!(told.recv_timeout(SOON), Ok("panicked"));
+        assert_eq!(told.recv_timeout(SOON), Ok("goes on"));
         queue.finish();
         assert!(queue.wait_ended(Instant::now() + SOON));
     }
 
     #[test]
     fn what_is_stuck_holds_up_nobody_and_keeps_no_more_than_the_backlog() {
-        let queue = JobQueue::new("test", BACKLOG);
+        let queue = queue();
         let release = stick(&queue);
         for _ in 0..BACKLOG + 7 {
             queue.run(|| {});
@@ -255,7 +272,7 @@ mod tests {
 
     #[test]
     fn does_at_its_time_what_has_one_and_the_rest_meanwhile() {
-        let queue = JobQueue::new("test", BACKLOG);
+        let queue = queue();
         let (tell, told) = unbounded();
         let say = |what: &'static str| {
             let tell = tell.clone();
@@ -281,7 +298,7 @@ mod tests {
 
     #[test]
     fn stops_with_what_it_is_at() {
-        let queue = JobQueue::new("test", BACKLOG);
+        let queue = queue();
         let release = stick(&queue);
         queue.run(|| unreachable!("stopped"));
         queue.stop();
@@ -292,10 +309,7 @@ mod tests {
     /// Threads of other clients have the same name.
     #[test]
     fn a_job_waits_for_the_end_of_another_queue_and_not_of_its_own() {
-        let (one, other) = (
-            Arc::new(JobQueue::new("test", BACKLOG)),
-            Arc::new(JobQueue::new("test", BACKLOG)),
-        );
+        let (one, other) = (Arc::new(queue()), Arc::new(queue()));
         let (tell, told) = bounded(1);
         let release = stick(&other);
         let (own, foreign) = (Arc::clone(&one), Arc::clone(&other));

@@ -22,13 +22,11 @@ use crate::session::connection::{ConnectionEvent, ConnectionState};
 use crate::session::observe::observer::Observer;
 use crate::session::retry::RetryPolicy;
 use crate::session::zk::{ToSession, ZkBackend};
-use crate::session::{CallError, PutOff, Session, Waiter, found};
+use crate::session::{CLOSE_BOUND, CallError, PutOff, Session, Waiter, found};
 use crate::wait::bound::{Bound, deadline_after};
 
 /// Longer than any session timeout: what is reckoned from it must not overflow.
 const LONGEST_TICK: Duration = Duration::from_secs(24 * 60 * 60);
-/// How long [`Client::close`] and the drop of the last handle may take.
-const CLOSE_BOUND: Duration = Duration::from_secs(2);
 
 /// A connection to ZooKeeper, shared by every lock of a process.
 ///

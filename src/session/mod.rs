@@ -37,6 +37,8 @@ mod persist;
 mod phase;
 mod refusal;
 pub(crate) mod retry;
+#[cfg(all(test, not(shuttle)))]
+pub(crate) mod scripted;
 mod sweep;
 mod together;
 mod transitions;
@@ -48,7 +50,7 @@ pub(crate) mod zk;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 
@@ -83,6 +85,8 @@ use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::{self, Mutex};
 use crate::wait::signal::Signal;
 
+/// How long the end of a session may take.
+pub(crate) const CLOSE_BOUND: Duration = Duration::from_secs(2);
 /// Events kept for a receiver that does not read them.
 const EVENT_BACKLOG: usize = 1024;
 
@@ -144,7 +148,7 @@ impl Session {
         let mut phase = SessionPhase::new(sync::now());
         phase.hold_back();
         let fork = ForkCheck::new();
-        Arc::new(Self {
+        Arc::new_cyclic(|this: &Weak<Self>| Self {
             target,
             fork: fork.clone(),
             retry,
@@ -161,7 +165,14 @@ impl Session {
             }),
             connection: AtomicU64::new(0),
             watches: Watches::default(),
-            chores: JobQueue::new("zklock-chores", usize::MAX),
+            chores: JobQueue::new("zklock-chores", usize::MAX, {
+                let this = Weak::clone(this);
+                move || {
+                    if let Some(session) = this.upgrade() {
+                        session.chore_panicked();
+                    }
+                }
+            }),
             orphans: Orphans::default(),
             observation: Observation::new(observers, fork),
         })

@@ -167,3 +167,43 @@ impl Session {
         self.sweep_next();
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::session::backend::{Reply, Request};
+    use crate::session::connection::ConnectionState;
+    use crate::session::retry::RetryPolicy;
+    use crate::session::scripted::stage;
+    use crate::sync::atomic::{AtomicBool, Ordering};
+
+    fn node(path: &str) -> Orphan {
+        let path = path.to_owned();
+        Orphan::Node { path }
+    }
+
+    /// A slice of orphans was lost with the panic, and nobody ever swept again: their locks stayed
+    /// taken for as long as the client lived, and it looked well.
+    #[test]
+    fn a_panic_of_the_reaper_is_the_end_of_the_session() {
+        let panicked = AtomicBool::new(false);
+        let stage = stage(RetryPolicy::new(), move |request| {
+            assert!(matches!(request, Request::Delete { .. }), "{request:?}");
+            if !panicked.swap(true, Ordering::AcqRel) {
+                std::panic::resume_unwind(Box::new("a bug of ours"));
+            }
+            Ok(Reply::Done)
+        });
+        let session = &stage.session;
+        session.reap(node("/locks/a"), &stage.epoch);
+        assert!(
+            session
+                .chores
+                .wait_ended(Instant::now() + Duration::from_secs(30))
+        );
+        assert_eq!(session.state(), ConnectionState::Closed);
+        assert!(stage.closed.load(Ordering::Acquire));
+    }
+}

@@ -10,7 +10,8 @@ use super::backend::WatchEvent;
 use super::connection::ConnectionEvent;
 use super::loss::LossReason;
 use super::phase::{Connection, Opened};
-use super::{Session, State, Trouble};
+use super::{CLOSE_BOUND, Session, State, Trouble};
+use crate::link::Epoch;
 use crate::sync::atomic::Ordering;
 use crate::sync::{self, MutexGuard};
 use crate::wait::signal::Wakes;
@@ -118,6 +119,21 @@ impl Session {
         );
     }
 
+    /// A job of `zklock-chores` has panicked. What it had in its hands is lost (a slice of orphans,
+    /// a turn that it was to end), so nobody would see to it any more while the client looks well;
+    /// the end of the session at the servers does.
+    pub(super) fn chore_panicked(self: &Arc<Self>) {
+        let epoch = self.epoch();
+        self.shut(LossReason::Closed);
+        say!(
+            self,
+            Error,
+            "zklock-chores of {} has panicked; closing",
+            self.target
+        );
+        self.end(epoch, CLOSE_BOUND);
+    }
+
     /// Declares the session lost if its lease is over; otherwise returns for how long nobody need
     /// look. That is short enough for a machine that slept: the clock that a thread sleeps on stops
     /// meanwhile, and the lease does not.
@@ -186,7 +202,6 @@ impl Session {
             // None of the threads is here, and the socket is the parent's.
             return;
         }
-        let deadline = sync::now() + bound;
         let epoch = self.epoch();
         self.shut(LossReason::Closed);
         if let Some(backend) = self.backend.get() {
@@ -194,6 +209,13 @@ impl Session {
         }
         // Not before: under a sealed lease the good-bye could not be said.
         if let Some(epoch) = epoch {
+        self.end(epoch, bound);
+    }
+
+    /// Ends what lies below the seam, after [`shut`](Self::shut), and with it the session that stood
+    /// until then.
+    fn end(&self, epoch: Option<Arc<Epoch>>, bound: Duration) {
+        let deadline = sync::now() + bound;
             epoch.lease().seal();
         }
         // An observer or a logger that is stuck is left behind, and is not what this waits for.
@@ -258,7 +280,6 @@ impl State {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::link::Epoch;
     use crate::session::connection::ConnectionState;
     use crate::session::retry::RetryPolicy;
 

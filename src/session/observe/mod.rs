@@ -45,7 +45,8 @@ impl Observation {
     pub(crate) fn new(observers: Vec<Box<dyn Observer>>, fork: ForkCheck) -> Self {
         Self {
             observers: observers.into(),
-            aside: JobQueue::new("zklock-aside", BACKLOG),
+            // What panics there is not ours, and nothing of ours is lost with it.
+            aside: JobQueue::new("zklock-aside", BACKLOG, || {}),
             counts: Counts::default(),
             fork,
         }
