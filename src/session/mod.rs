@@ -253,12 +253,22 @@ impl Session {
         self.connection.load(Ordering::Acquire)
     }
 
+    /// The connection that is open, unless its lease has run out. Whoever finds that first declares
+    /// the session lost, so that there is one moment from which contact counts as gone: after the
+    /// process was stopped, a caller can come here before the thread with the clock has looked.
     fn open_connection(&self) -> std::result::Result<Connection, NoContact> {
         // In a forked child the lock may be held by a thread that is not there.
         if self.is_forked() {
             return Err(NoContact::Forked);
         }
-        self.state.lock().phase.open().cloned()
+        let state = self.state.lock();
+        let open = state.phase.open().cloned();
+        let lapsed = state.phase.lapsed().cloned();
+        drop(state);
+        if let (Err(_), Some(epoch)) = (&open, lapsed) {
+            self.lapsed(&epoch);
+        }
+        open
     }
 
     /// The session that stands; none in a forked child.

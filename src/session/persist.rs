@@ -110,3 +110,38 @@ pub(crate) struct PutOff {
     since: Option<Instant>,
     times: u32,
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::session::connection::ConnectionState;
+    use crate::session::phase::SessionPhase;
+    use crate::session::retry::RetryPolicy;
+    use crate::session::scripted::{Stage, stage};
+    use crate::wait::bound::Bound;
+
+    /// A process that was stopped for longer than its session lives. A thread that had waited behind
+    /// others of its process for longer than `give_up_after` then came here before the thread with
+    /// the clock did, and was told of an outage that had not been.
+    #[test]
+    fn a_waiter_that_finds_the_lease_over_waits_for_the_next_session() {
+        let limit = Duration::from_secs(1);
+        let policy = RetryPolicy::new().give_up_after(limit);
+        let Stage { session, epoch, .. } = stage(policy, |_| unreachable!("nothing is asked"));
+        let began = Instant::now();
+        let long_ago = began.checked_sub(10 * limit).expect("the machine is up");
+        let mut phase = SessionPhase::new(long_ago);
+        let connection = session.open_connection().expect("open");
+        assert!(phase.connected(connection, false).is_some());
+        session.state.lock().phase = phase;
+        epoch.lease().seal();
+        let bound = Bound::none();
+        let waiter = Waiter::new(&session, &bound).since(long_ago);
+        let gave_up = waiter.contact(0).err().expect("no session comes");
+        assert!(gave_up.is_connection_loss(), "{gave_up}");
+        assert!(began.elapsed() >= limit, "{:?}", began.elapsed());
+        assert_eq!(session.state(), ConnectionState::Connecting);
+    }
+}

@@ -124,6 +124,17 @@ impl SessionPhase {
         }
     }
 
+    /// The session on the open connection, if its lease has run out and nobody has declared it
+    /// lost yet.
+    pub(crate) fn lapsed(&self) -> Option<&Arc<Epoch>> {
+        match &self.phase {
+            Phase::Connected(connection) if !connection.epoch.lease().is_alive() => {
+                Some(&connection.epoch)
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn out_of_contact_since(&self) -> Instant {
         self.out_of_contact_since
     }

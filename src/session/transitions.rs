@@ -147,6 +147,12 @@ impl Session {
         {
             return Some(look);
         }
+        self.lapsed(&epoch);
+        None
+    }
+
+    /// The lease of this epoch is over, as whoever comes first finds.
+    pub(super) fn lapsed(&self, epoch: &Epoch) {
         self.lost(epoch.number(), LossReason::Session);
         say!(
             self,
@@ -155,7 +161,6 @@ impl Session {
             epoch.session_id(),
             self.target()
         );
-        None
     }
 
     /// Follows a step of the phase that may have opened the connection.
