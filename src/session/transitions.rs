@@ -209,11 +209,6 @@ impl Session {
         }
         let epoch = self.epoch();
         self.shut(LossReason::Closed);
-        if let Some(backend) = self.backend.get() {
-            backend.close(bound);
-        }
-        // Not before: under a sealed lease the good-bye could not be said.
-        if let Some(epoch) = epoch {
         self.end(epoch, bound);
     }
 
@@ -221,20 +216,25 @@ impl Session {
     /// until then.
     fn end(&self, epoch: Option<Arc<Epoch>>, bound: Duration) {
         let deadline = sync::now() + bound;
+        if let Some(backend) = self.backend.get() {
+            backend.close(bound);
+        }
+        // Not before: under a sealed lease the good-bye could not be said.
+        if let Some(epoch) = epoch {
             epoch.lease().seal();
         }
-        // An observer or a logger that is stuck is left behind, and is not what this waits for.
-        self.observation.aside().finish();
-        let ended =
-            self.chores.wait_ended(deadline) & self.observation.aside().wait_ended(deadline);
-        if !ended {
+        if !self.chores.wait_ended(deadline) {
             say!(
                 self,
                 Warn,
-                "{}: some threads did not end within {bound:?} of close",
+                "{}: zklock-chores did not end within {bound:?} of close",
                 self.target
             );
         }
+        // Takes no further line. An observer or a logger that is stuck is left behind, and nobody
+        // could be told of it.
+        self.observation.aside().finish();
+        self.observation.aside().wait_ended(deadline);
     }
 
     fn publish(&self, state: &mut State, event: &ConnectionEvent) {
@@ -287,6 +287,7 @@ mod tests {
     use super::*;
     use crate::session::connection::ConnectionState;
     use crate::session::retry::RetryPolicy;
+    use crate::session::scripted::stage;
 
     /// A process that stands still for longer than its timeout while it connects: the thread with
     /// the clock once panicked, and the caller waited for ever.
@@ -303,5 +304,22 @@ mod tests {
         session.lost(1, LossReason::Session);
         assert!(!epoch.lease().is_alive());
         assert_eq!(session.state(), ConnectionState::Connecting);
+    }
+
+    /// The queue of what is to be logged had been closed by then.
+    #[test]
+    fn a_close_that_leaves_a_thread_behind_says_so() {
+        log::set_max_level(log::LevelFilter::Warn);
+        let session = stage(RetryPolicy::new(), |_| unreachable!("nothing is asked")).session;
+        let (entered, begun) = crossbeam_channel::bounded(1);
+        let (release, stuck) = crossbeam_channel::bounded::<()>(0);
+        session.submit(move || {
+            let _ = entered.send(());
+            let _ = stuck.recv();
+        });
+        begun.recv().expect("it runs");
+        session.close(Duration::from_millis(1));
+        assert_eq!(session.stats().left_out, 0);
+        drop(release);
     }
 }
