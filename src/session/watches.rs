@@ -349,11 +349,23 @@ impl Session {
 
     /// Takes a watch off the server, without waiting for it.
     fn take_off(self: &Arc<Self>, path: &str, kind: WatchKind, connection: u64) {
+        self.take_off_again(path, kind, connection, 0);
+    }
+
+    /// As [`take_off`](Self::take_off), what was refused for now so many times in a row.
+    fn take_off_again(
+        self: &Arc<Self>,
+        path: &str,
+        kind: WatchKind,
+        connection: u64,
+        put_off: u32,
+    ) {
         let removal = Arc::new(Removal {
             session: Arc::clone(self),
             path: path.to_owned(),
             kind,
             connection,
+            put_off,
         });
         let path = path.to_owned();
         let request = [Request::Unwatch { path, kind }];
@@ -375,6 +387,8 @@ struct Removal {
     path: String,
     kind: WatchKind,
     connection: u64,
+    /// How often in a row it was refused for now.
+    put_off: u32,
 }
 
 impl Removal {
@@ -389,18 +403,55 @@ impl Removal {
 
 impl Slot for Removal {
     fn answered(&self, answers: Vec<Answer>) {
-        let put_off = |answer: &Answer| matches!(answer.result, Err(NoReply::NotNow(_)));
-        if !answers.iter().any(put_off) {
+        let is_put_off = |answer: &Answer| matches!(answer.result, Err(NoReply::NotNow(_)));
+        if !answers.iter().any(is_put_off) {
             return self.done();
         }
         // As it is still on its way, nobody relies on the watch, and no second removal begins.
         let (session, kind, connection) =
             (Arc::downgrade(&self.session), self.kind, self.connection);
-        let path = self.path.clone();
-        self.session.after_pause(0, move || {
+        let (path, times) = (self.path.clone(), self.put_off);
+        self.session.after_pause(times, move || {
             if let Some(session) = session.upgrade() {
-                session.take_off(&path, kind, connection);
+                session.take_off_again(&path, kind, connection, times.saturating_add(1));
             }
         });
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::session::backend::NotNow;
+    use crate::session::retry::RetryPolicy;
+    use crate::session::scripted::stage;
+
+    const SOON: Duration = Duration::from_secs(30);
+
+    /// It was asked for again 20 to 40 times in a second, for as long as the connection stood.
+    #[test]
+    fn a_removal_that_is_refused_for_now_is_asked_for_more_and_more_seldom() {
+        let (tell, asked) = crossbeam_channel::unbounded();
+        let initial = Duration::from_millis(10);
+        let policy = RetryPolicy::new().initial(initial);
+        let stage = stage(policy, move |request| {
+            assert!(matches!(request, Request::Unwatch { .. }), "{request:?}");
+            let _ = tell.send(Instant::now());
+            Err(NoReply::NotNow(NotNow::Throttled))
+        });
+        let session = &stage.session;
+        let watch = Watch::on(session, 1, "/locks/a", WatchKind::Data, None);
+        watch.armed(0);
+        drop(watch);
+        let mut last = asked.recv_timeout(SOON).expect("asked at once");
+        for times in 0..6 {
+            let again = asked.recv_timeout(SOON).expect("asked again");
+            // A pause is from half of its limit on.
+            let least = initial * (1 << times) / 2;
+            assert!(again - last >= least, "{times}: {:?}", again - last);
+            last = again;
+        }
     }
 }
