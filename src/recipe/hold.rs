@@ -14,7 +14,7 @@ use crate::global_queue::Departure;
 use crate::local_queue::{LocalQueue, Owned, SharedQueue};
 use crate::session::{LossReason, Session};
 use crate::tenure::{LockState, Tenure};
-use crate::wait::announcement::Announcement;
+use crate::wait::announcement::{Announcement, Listener};
 
 /// What one guard, and the views of it, know of what it holds. It is made when it is first asked
 /// for, to keep the fast paths free of it.
@@ -27,8 +27,10 @@ pub(crate) struct OwnHold {
     loss: Arc<Announcement<LossReason>>,
     /// That it was lost or given back: for the views.
     end: Arc<Announcement<LossReason>>,
-    lost: OnceLock<Receiver<LossReason>>,
-    revocation: OnceLock<Receiver<()>>,
+    lost: OnceLock<Listener<LossReason>>,
+    /// None where nobody can ask.
+    revocation: OnceLock<Option<Listener<()>>>,
+    silence: Receiver<()>,
 }
 
 impl OwnHold {
@@ -43,6 +45,7 @@ impl OwnHold {
             end: Arc::new(Announcement::new()),
             lost: OnceLock::new(),
             revocation: OnceLock::new(),
+            silence: crossbeam_channel::never(),
         });
         for tenure in &own.tenures {
             tenure.loss_news().pass_on_to(&own.loss);
@@ -90,16 +93,17 @@ impl OwnHold {
     }
 
     /// A channel of a view's.
-    pub(crate) fn listen(&self) -> Receiver<LossReason> {
+    pub(crate) fn listen(&self) -> Listener<LossReason> {
         self.end.listen()
     }
 
     /// The guard's own channel that tells that somebody asks for the lock.
     pub(crate) fn revocation(&self) -> &Receiver<()> {
-        self.revocation.get_or_init(|| {
+        let asked = self.revocation.get_or_init(|| {
             let asked = self.tenures.iter().find_map(|tenure| tenure.revocation());
-            asked.map_or_else(crossbeam_channel::never, Announcement::listen)
-        })
+            asked.map(Announcement::listen)
+        });
+        asked.as_deref().unwrap_or(&self.silence)
     }
 
     /// The guard is about to be given back, now or once its caller has waited for those who have
@@ -321,5 +325,60 @@ impl fmt::Debug for OwnHold {
         f.debug_struct("OwnHold")
             .field("tenures", &self.tenures)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::sync::Weak;
+
+    use super::*;
+    use crate::recipe::view::HoldView;
+    use crate::session::backend::{NoReply, NotNow};
+    use crate::session::retry::RetryPolicy;
+    use crate::session::scripted::{Stage, stage};
+    use crate::tenure::{NewTenure, OnRevoke};
+
+    struct Nobody;
+
+    impl OnRevoke for Nobody {
+        fn on_revoke(&self) {}
+    }
+
+    fn tenure(stage: &Stage) -> Arc<Tenure> {
+        let new = NewTenure {
+            nodes: vec!["/locks/a/lock-1".to_owned()],
+            token: None,
+            made: None,
+        };
+        let contact = stage.session.contact().expect("open");
+        let tenure = Tenure::begin(&contact, new).expect("proven");
+        tenure.expect("on the open connection")
+    }
+
+    /// A tenure can last for days, with many holds one after the other, and a hold with many views.
+    #[test]
+    fn nothing_is_kept_of_holds_and_views_that_have_gone() {
+        let stage = stage(RetryPolicy::new(), |_| {
+            Err(NoReply::NotNow(NotNow::Throttled))
+        });
+        let tenure = tenure(&stage);
+        tenure.make_revocable(Weak::<Nobody>::new());
+        for _ in 0..100 {
+            let own = OwnHold::of([Arc::clone(&tenure)], true);
+            assert!(own.revocation().is_empty());
+            assert!(own.lost().is_empty());
+        }
+        let asked = tenure.revocation().expect("revocable");
+        assert!(asked.ears() <= 1, "{}", asked.ears());
+        assert!(tenure.loss_news().ears() <= 1);
+        let own = OwnHold::of([Arc::clone(&tenure)], true);
+        let view = HoldView::of(&own);
+        for _ in 0..100 {
+            assert!(view.clone().lost().is_empty());
+        }
+        assert!(own.end.ears() <= 2, "{}", own.end.ears());
+        own.release();
+        assert_eq!(view.lost().recv(), Ok(LossReason::Released));
     }
 }

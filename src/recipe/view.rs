@@ -10,6 +10,7 @@ use super::hold::OwnHold;
 use crate::error::{Error, Result};
 use crate::session::LossReason;
 use crate::tenure::LockState;
+use crate::wait::announcement::Listener;
 use crate::znode::fencing::FencingToken;
 
 /// Shows other threads the state of a guard: for worker threads that act under a lock which another
@@ -45,7 +46,7 @@ use crate::znode::fencing::FencingToken;
 /// ```
 pub struct HoldView {
     own: Arc<OwnHold>,
-    lost: Receiver<LossReason>,
+    lost: Listener<LossReason>,
 }
 
 impl HoldView {
@@ -77,7 +78,8 @@ impl HoldView {
     }
 
     /// A channel that delivers the reason when what is held is lost or given back, once; see
-    /// [`MutexGuard::lost`](crate::MutexGuard::lost). Each view and each clone has its own.
+    /// [`MutexGuard::lost`](crate::MutexGuard::lost). Each view and each clone has its own, and it
+    /// ends with that view: keep the view for as long as the channel is listened to.
     ///
     /// ```no_run
     /// # fn main() -> zklock::Result<()> {

@@ -1,5 +1,6 @@
 //! One piece of news for many ears: told once, heard at any time after.
 
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
 
 use crossbeam_channel::{Receiver, Sender};
@@ -8,18 +9,32 @@ use crate::sync::Mutex;
 
 /// Something that is said once. Whoever listens has a channel of its own, which delivers it and is
 /// disconnected from then on: a `select!` over it is ready for good.
+///
+/// What is said late, or never, has had many listeners, so nothing is kept of those who have gone.
 pub(crate) struct Announcement<T> {
     state: Mutex<State<T>>,
 }
 
 struct State<T> {
     said: Option<T>,
-    ears: Vec<Ear<T>>,
+    channel: Option<Sender<T>>,
+    others: Vec<Weak<Announcement<T>>>,
 }
 
-enum Ear<T> {
-    Channel(Sender<T>),
-    Other(Weak<Announcement<T>>),
+/// One who listens. The channel ends with it, for clones of the receiver, too: a receiver does not
+/// say whether anybody has it still.
+pub(crate) struct Listener<T> {
+    told: Receiver<T>,
+    /// Has the other end of the channel.
+    _ear: Arc<Announcement<T>>,
+}
+
+impl<T> Deref for Listener<T> {
+    type Target = Receiver<T>;
+
+    fn deref(&self) -> &Receiver<T> {
+        &self.told
+    }
 }
 
 impl<T: Copy> Announcement<T> {
@@ -27,31 +42,28 @@ impl<T: Copy> Announcement<T> {
         Self {
             state: Mutex::new(State {
                 said: None,
-                ears: Vec::new(),
+                channel: None,
+                others: Vec::new(),
             }),
         }
     }
 
     /// The first one is told; others come too late.
     pub(crate) fn tell(&self, news: T) {
-        let ears = {
+        let (channel, others) = {
             let mut state = self.state.lock();
             if state.said.is_some() {
                 return;
             }
             state.said = Some(news);
-            std::mem::take(&mut state.ears)
+            (state.channel.take(), std::mem::take(&mut state.others))
         };
-        for ear in ears {
-            match ear {
-                // The channel has room for one, and this is the one.
-                Ear::Channel(tell) => drop(tell.try_send(news)),
-                Ear::Other(other) => {
-                    if let Some(other) = other.upgrade() {
-                        other.tell(news);
-                    }
-                }
-            }
+        if let Some(tell) = channel {
+            // It has room for one, and this is the one.
+            let _ = tell.try_send(news);
+        }
+        for other in others.iter().filter_map(Weak::upgrade) {
+            other.tell(news);
         }
     }
 
@@ -61,26 +73,27 @@ impl<T: Copy> Announcement<T> {
     }
 
     /// A channel of one listener's own.
-    pub(crate) fn listen(&self) -> Receiver<T> {
+    pub(crate) fn listen(&self) -> Listener<T> {
         let (tell, told) = crossbeam_channel::bounded(1);
-        let mut state = self.state.lock();
-        match state.said {
-            Some(news) => drop(tell.try_send(news)),
-            None => state.ears.push(Ear::Channel(tell)),
-        }
-        told
+        let ear = Self::new();
+        ear.state.lock().channel = Some(tell);
+        let ear = Arc::new(ear);
+        self.pass_on_to(&ear);
+        Listener { told, _ear: ear }
+    }
+
+    /// How many are to be told.
+    #[cfg(all(test, not(shuttle)))]
+    pub(crate) fn ears(&self) -> usize {
+        self.state.lock().others.len()
     }
 
     /// Has the news told to `other`, too, as long as that is there.
     pub(crate) fn pass_on_to(&self, other: &Arc<Self>) {
         let mut state = self.state.lock();
         let Some(news) = state.said else {
-            // What is announced late has had many listeners, one after the other.
-            state.ears.retain(|ear| match ear {
-                Ear::Channel(_) => true,
-                Ear::Other(other) => other.strong_count() > 0,
-            });
-            state.ears.push(Ear::Other(Arc::downgrade(other)));
+            state.others.retain(|other| other.strong_count() > 0);
+            state.others.push(Arc::downgrade(other));
             return;
         };
         drop(state);
@@ -125,7 +138,8 @@ mod tests {
         let news = Announcement::<u8>::new();
         for _ in 0..100 {
             news.pass_on_to(&Arc::new(Announcement::new()));
+            drop(news.listen());
         }
-        assert!(news.state.lock().ears.len() <= 1);
+        assert!(news.ears() <= 1);
     }
 }
