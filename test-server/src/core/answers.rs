@@ -1,0 +1,86 @@
+//! What is said to connections: answers, events, and that they are over.
+
+use std::collections::BTreeSet;
+
+use zklock_protocol::{
+    Acl, ErrorCode, Event, EventKind, Reply, ReplyHeader, Writer, permission, xid,
+};
+
+use super::acl;
+use super::{ConnectionId, Core, Output, Said};
+
+impl Core {
+    /// Tells of a node those of the watchers who may read it.
+    pub(super) fn tell(
+        &mut self,
+        watchers: &BTreeSet<ConnectionId>,
+        kind: EventKind,
+        path: &str,
+        acl: &[Acl],
+    ) {
+        for watcher in watchers {
+            if acl::check(acl, permission::READ, self.identities(*watcher)).is_ok() {
+                let path = path.to_owned();
+                self.send_event(*watcher, &Event { kind, path });
+            }
+        }
+    }
+
+    pub(super) fn send_event(&mut self, to: ConnectionId, event: &Event) {
+        let header = ReplyHeader {
+            xid: xid::EVENT,
+            zxid: -1,
+            error: ErrorCode::OK,
+        };
+        let frame = Writer::frame(|writer| {
+            header.write(writer);
+            event.write(writer);
+        });
+        self.send(to, frame, Said::Event);
+    }
+
+    pub(super) fn reply_header(&self, number: i32, error: ErrorCode) -> ReplyHeader {
+        ReplyHeader {
+            xid: number,
+            zxid: self.zxid,
+            error,
+        }
+    }
+
+    /// Answers a request with an error. Nobody has to have asked.
+    pub(crate) fn refuse(&mut self, to: ConnectionId, number: i32, error: ErrorCode) {
+        let header = self.reply_header(number, error);
+        self.reply(to, header, &Reply::Nothing);
+    }
+
+    pub(super) fn reply(&mut self, to: ConnectionId, header: ReplyHeader, reply: &Reply) {
+        let frame = Writer::frame(|writer| {
+            header.write(writer);
+            reply.write(writer);
+        });
+        self.send(to, frame, Said::Reply);
+    }
+
+    pub(super) fn send(&mut self, to: ConnectionId, bytes: Vec<u8>, what: Said) {
+        let Some(connection) = self.connections.get_mut(&to) else {
+            return;
+        };
+        connection.sent += 1;
+        self.sent += 1;
+        self.outputs.push(Output::Send { to, bytes, what });
+    }
+
+    pub(super) fn close(&mut self, id: ConnectionId) {
+        if self.connections.contains_key(&id) {
+            self.closed(id);
+            self.outputs.push(Output::Close { to: id });
+        }
+    }
+
+    pub(super) fn count_received(&mut self, from: ConnectionId) {
+        self.received += 1;
+        if let Some(connection) = self.connections.get_mut(&from) {
+            connection.received += 1;
+        }
+    }
+}
