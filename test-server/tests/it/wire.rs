@@ -140,6 +140,18 @@ impl Wire {
         }
     }
 
+    /// Waits until the server ends the connection. Only events may come before.
+    pub(crate) fn read_to_end(&mut self) -> io::Result<()> {
+        while let Some(frame) = self.frame()? {
+            let mut reader = Reader::new(&frame);
+            let header = ReplyHeader::read(&mut reader).map_err(io::Error::other)?;
+            assert_eq!(header.xid, xid::EVENT, "nobody asked");
+            let event = Event::read(&mut reader).map_err(io::Error::other)?;
+            self.events.push((header.zxid, event));
+        }
+        Ok(())
+    }
+
     /// The connection itself, to be used otherwise.
     pub(crate) fn into_stream(self) -> TcpStream {
         self.stream

@@ -6,8 +6,8 @@ use zklock_protocol::{
     Children, ErrorCode, Event, Part, Reply, Request, RequestHeader, Stat, Writer,
 };
 
+use super::TIMEOUT;
 use super::operation::{Operation, Step};
-use super::{SESSIONS, TIMEOUT};
 use crate::wire::{Answer, Wire};
 
 /// What an operation has shown.
@@ -16,6 +16,18 @@ pub(crate) struct Sight {
     pub(crate) answer: Answer,
     /// Of each session.
     pub(crate) events: Vec<Vec<(i64, Event)>>,
+}
+
+/// Whether the server ends the connection of its own accord. It says so a moment after its answer,
+/// and what is sent between the two may still be answered.
+fn ends_connection(step: &Step, answer: &Answer) -> bool {
+    match answer {
+        Answer::End => !matches!(step, Step::Reconnect),
+        Answer::Reply { zxid, error, .. } => {
+            let is_unknown = *error == ErrorCode::UNIMPLEMENTED && *zxid == -1;
+            is_unknown || *error == ErrorCode::AUTH_FAILED || matches!(step, Step::Close)
+        }
+    }
 }
 
 /// A server and its sessions.
@@ -66,41 +78,37 @@ impl World {
             Step::Reconnect => Ok(Answer::End),
         }
         .unwrap_or_else(|error| panic!("{error} after {operation:?}"));
-        let mut events = self.drain(at);
+        let ends = ends_connection(&operation.step, &answer);
+        let events = self.drain(ends.then_some(at));
         match &operation.step {
             Step::Close => self.wires[at] = self.open(),
             Step::Reconnect => self.resume(at),
-            _ if events[at].is_none() => self.resume(at),
+            _ if ends => self.resume(at),
             _ => {}
         }
         self.rename(&mut answer);
-        let events = events
-            .iter_mut()
-            .map(|told| told.take().unwrap_or_default())
-            .collect();
         Sight { answer, events }
     }
 
-    /// What each session was told of; nothing of one whose connection has ended.
-    fn drain(&mut self, at: usize) -> Vec<Option<Vec<(i64, Event)>>> {
+    /// What each session was told of.
+    fn drain(&mut self, ended: Option<usize>) -> Vec<Vec<(i64, Event)>> {
         let sync = Request::Sync {
             path: "/".to_owned(),
         };
-        let mut told = Vec::new();
-        for number in 0..SESSIONS {
-            let wire = &mut self.wires[number];
-            let answer = wire.ask(&sync).unwrap_or(Answer::End);
-            assert!(
-                number == at || answer != Answer::End,
-                "only the one that asked is cut"
-            );
-            let events = std::mem::take(&mut wire.events);
-            let is_open = answer != Answer::End;
-            told.push((is_open || !events.is_empty()).then_some(events));
+        for (number, wire) in self.wires.iter_mut().enumerate() {
+            if Some(number) == ended {
+                wire.read_to_end().expect("the server ends it");
+                continue;
+            }
+            let answer = wire.ask(&sync).expect("it is open");
+            assert_ne!(answer, Answer::End, "only the one that asked is cut");
         }
-        told
+        let wires = self.wires.iter_mut();
+        wires.map(|wire| std::mem::take(&mut wire.events)).collect()
     }
 
+    /// Another connection for the session. Its earlier one has ended when this returns: a server
+    /// forgets the watches of a connection before it closes it.
     fn resume(&mut self, at: usize) {
         let session = &self.wires[at].session;
         let wire = Wire::resume(self.address, TIMEOUT, session.session_id, &session.password);
@@ -109,7 +117,9 @@ impl World {
             wire.session.session_id, session.session_id,
             "the session lives"
         );
-        self.wires[at] = wire;
+        let mut before = std::mem::replace(&mut self.wires[at], wire);
+        before.read_to_end().expect("the server ends it");
+        assert_eq!(before.events, [], "it was drained");
     }
 
     fn rename(&self, answer: &mut Answer) {
