@@ -181,6 +181,10 @@ impl WatchKind {
     pub const DATA: Self = Self(2);
     /// All of them.
     pub const ANY: Self = Self(3);
+    /// A persistent watch. Known from 3.9 on.
+    pub const PERSISTENT: Self = Self(4);
+    /// A persistent watch on all that is below. Known from 3.9 on.
+    pub const PERSISTENT_RECURSIVE: Self = Self(5);
 }
 
 /// What has happened to a node that is watched.

@@ -1,9 +1,10 @@
 //! [`ServerBuilder`]: how a server is to be set up.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::core::Settings;
+use crate::core::{Line, Settings};
 use crate::server::Server;
 
 /// How a server is to be set up. Begin with [`Server::builder`].
@@ -19,6 +20,7 @@ use crate::server::Server;
 #[derive(Clone, Debug)]
 #[must_use = "starts nothing by itself"]
 pub struct ServerBuilder {
+    line: Line,
     port: u16,
     tick: Duration,
     session_timeouts: Option<(Duration, Duration)>,
@@ -29,12 +31,19 @@ pub struct ServerBuilder {
 impl ServerBuilder {
     pub(crate) fn new() -> Self {
         Self {
+            line: Line::default(),
             port: 0,
             tick: Duration::from_millis(100),
             session_timeouts: None,
             max_frame: 0xf_ffff,
             container_check: Duration::from_secs(60),
         }
+    }
+
+    /// Which releases it behaves as. Defaults to [`Line::V3_8`].
+    pub fn line(mut self, line: Line) -> Self {
+        self.line = line;
+        self
     }
 
     /// The port of the loopback interface to listen on. Defaults to 0: a free one.
@@ -82,12 +91,14 @@ impl ServerBuilder {
         let defaults = (self.tick * 2, Duration::from_secs(60).max(self.tick * 20));
         let (shortest, longest) = self.session_timeouts.unwrap_or(defaults);
         let settings = Settings {
+            line: self.line,
             tick: self.tick,
             min_session_timeout: shortest,
             max_session_timeout: longest,
             max_frame: self.max_frame,
             container_check: self.container_check,
             epoch_ms: i64::try_from(since_1970.as_millis()).unwrap_or_default(),
+            secret: RandomState::new().hash_one(since_1970),
         };
         Server::launch(settings, self.port)
     }

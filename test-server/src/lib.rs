@@ -38,11 +38,11 @@
 //! [`count`](Server::count), and [`Server::wait_until`] waits for it, without a sleep.
 //!
 //! # How much of ZooKeeper it is
-//! It behaves as a standalone server of the 3.8 line: the tree, sessions and their expiry, resumed
+//! It behaves as a standalone server of the 3.8 line, or of the 3.9 line ([`Line`]): the tree, sessions and their expiry, resumed
 //! sessions, ephemeral and sequential nodes, containers, access lists (`world`, `auth`, `digest`,
 //! `ip`), one-shot, persistent and recursive watches, `multi`, and the four-letter words `ruok`,
 //! `srvr`, `stat`, `mntr`, `cons`, `conf`, `dump`, `isro`, `envi`, `wchs`, `wchc` and `wchp`. A test
-//! plays random operations of several sessions on it and on Apache ZooKeeper, and compares every
+//! plays random operations of several sessions on it and on Apache ZooKeeper of that line, and compares every
 //! answer, stat and event.
 //!
 //! It has no ensemble, no TLS, no SASL, no quotas and no nodes with a time to live, and refuses them
@@ -63,6 +63,7 @@ pub use zklock_protocol::{Acl, ErrorCode, Stat};
 
 pub use self::builder::ServerBuilder;
 pub use self::connections::Connections;
+pub use self::core::Line;
 pub use self::op::{Asked, Matcher, Op};
 pub use self::server::Server;
 pub use self::trap::{Hold, Trap};

@@ -1,10 +1,10 @@
 //! Who may do what: access lists and credentials.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 
 use zklock_protocol::{Acl, ErrorCode};
 
-use super::sha1;
+use super::{Line, sha1};
 
 /// As whom the server knows a connection.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,14 +77,18 @@ pub(crate) fn check(
 }
 
 /// The list as it is stored: without repetitions, and with the identities that `auth` stands for.
-pub(crate) fn resolve(acl: &[Acl], identities: &[Identity]) -> Result<Vec<Acl>, ErrorCode> {
+pub(crate) fn resolve(
+    acl: &[Acl],
+    identities: &[Identity],
+    line: Line,
+) -> Result<Vec<Acl>, ErrorCode> {
     let mut resolved: Vec<Acl> = Vec::new();
-    for (at, line) in acl.iter().enumerate() {
-        if acl[..at].contains(line) {
+    for (at, entry) in acl.iter().enumerate() {
+        if acl[..at].contains(entry) {
             continue;
         }
-        match &*line.scheme {
-            "world" if line.id == "anyone" => resolved.push(line.clone()),
+        match &*entry.scheme {
+            "world" if entry.id == "anyone" => resolved.push(entry.clone()),
             "auth" => {
                 // An address is known without proof, and so is no proof.
                 let proven = identities
@@ -92,7 +96,7 @@ pub(crate) fn resolve(acl: &[Acl], identities: &[Identity]) -> Result<Vec<Acl>, 
                     .filter(|identity| identity.scheme == "digest");
                 let before = resolved.len();
                 resolved.extend(proven.map(|identity| Acl {
-                    permissions: line.permissions,
+                    permissions: entry.permissions,
                     scheme: identity.scheme.clone(),
                     id: identity.id.clone(),
                 }));
@@ -100,8 +104,8 @@ pub(crate) fn resolve(acl: &[Acl], identities: &[Identity]) -> Result<Vec<Acl>, 
                     return Err(ErrorCode::INVALID_ACL);
                 }
             }
-            "digest" if is_user_and_digest(&line.id) => resolved.push(line.clone()),
-            "ip" if Network::parse(&line.id).is_some() => resolved.push(line.clone()),
+            "digest" if is_user_and_digest(&entry.id) => resolved.push(entry.clone()),
+            "ip" if is_network(&entry.id, line) => resolved.push(entry.clone()),
             _ => return Err(ErrorCode::INVALID_ACL),
         }
     }
@@ -131,32 +135,41 @@ fn is_user_and_digest(id: &str) -> bool {
     id.trim_end_matches(':').split(':').count() == 2
 }
 
+/// Addresses of IPv6 are known from 3.9 on.
+fn is_network(id: &str, line: Line) -> bool {
+    Network::parse(id).is_some_and(|network| network.address.is_ipv4() || line == Line::V3_9)
+}
+
 /// Addresses that begin alike.
 struct Network {
-    address: u32,
-    mask: u32,
+    address: IpAddr,
+    bits: u32,
 }
 
 impl Network {
     fn parse(text: &str) -> Option<Self> {
         let (address, bits) = match text.split_once('/') {
-            Some((address, bits)) => (address, bits.parse().ok()?),
-            None => (text, 32),
+            Some((address, bits)) => (address, Some(bits.parse().ok()?)),
+            None => (text, None),
         };
-        let address: Ipv4Addr = address.parse().ok()?;
-        let mask = match bits {
-            0 => 0,
-            1..=32 => u32::MAX << (32 - bits),
-            _ => return None,
-        };
-        Some(Self {
-            address: address.into(),
-            mask,
-        })
+        let address: IpAddr = address.parse().ok()?;
+        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits = bits.unwrap_or(most);
+        (bits <= most).then_some(Self { address, bits })
     }
 
-    fn contains(&self, address: Ipv4Addr) -> bool {
-        u32::from(address) & self.mask == self.address & self.mask
+    fn contains(&self, address: IpAddr) -> bool {
+        match (self.address, address) {
+            (IpAddr::V4(network), IpAddr::V4(address)) => {
+                let differing = network.to_bits() ^ address.to_bits();
+                differing.leading_zeros() >= self.bits
+            }
+            (IpAddr::V6(network), IpAddr::V6(address)) => {
+                let differing = network.to_bits() ^ address.to_bits();
+                differing.leading_zeros() >= self.bits
+            }
+            _ => false,
+        }
     }
 }
 
@@ -200,12 +213,13 @@ mod tests {
 
     #[test]
     fn auth_stands_for_what_was_proven() {
-        let resolved = resolve(&[line(3, "auth", "")], &known()).expect("somebody is known");
+        let resolved =
+            resolve(&[line(3, "auth", "")], &known(), Line::V3_8).expect("somebody is known");
         assert_eq!(
             resolved,
             [line(3, "digest", "super:xQJmxLMiHGwaqBvst5y6rkB6HQs=")]
         );
-        let unknown = resolve(&[line(3, "auth", "")], &known()[..1]);
+        let unknown = resolve(&[line(3, "auth", "")], &known()[..1], Line::V3_8);
         assert_eq!(unknown, Err(ErrorCode::INVALID_ACL));
     }
 
@@ -221,14 +235,28 @@ mod tests {
             line(31, "sasl", "x"),
         ] {
             assert_eq!(
-                resolve(std::slice::from_ref(&acl), &known()),
+                resolve(std::slice::from_ref(&acl), &known(), Line::V3_8),
                 Err(ErrorCode::INVALID_ACL),
                 "{acl:?}"
             );
         }
-        assert_eq!(resolve(&[], &known()), Err(ErrorCode::INVALID_ACL));
+        assert_eq!(
+            resolve(&[], &known(), Line::V3_8),
+            Err(ErrorCode::INVALID_ACL)
+        );
         let twice = [Acl::open(), Acl::open()];
-        assert_eq!(resolve(&twice, &[]).map(|acl| acl.len()), Ok(1));
+        assert_eq!(resolve(&twice, &[], Line::V3_8).map(|acl| acl.len()), Ok(1));
+    }
+
+    #[test]
+    fn addresses_of_ipv6_are_taken_from_3_9_on() {
+        for id in ["::1", "fe80::/10"] {
+            let entry = [line(31, "ip", id)];
+            let refused = resolve(&entry, &[], Line::V3_8);
+            assert_eq!(refused, Err(ErrorCode::INVALID_ACL));
+            assert_eq!(resolve(&entry, &[], Line::V3_9).as_deref(), Ok(&entry[..]));
+            assert_eq!(check(&entry, 1, &known()), Err(ErrorCode::NO_AUTH));
+        }
     }
 
     #[test]

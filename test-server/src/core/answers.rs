@@ -7,7 +7,10 @@ use zklock_protocol::{
 };
 
 use super::acl;
-use super::{ConnectionId, Core, Output, Said};
+use super::{ConnectionId, Core, Line, Output, Said};
+
+/// In the header of an event that belongs to no transaction.
+pub(super) const NO_ZXID: i64 = -1;
 
 impl Core {
     /// Tells of a node those of the watchers who may read it.
@@ -18,18 +21,22 @@ impl Core {
         path: &str,
         acl: &[Acl],
     ) {
+        let zxid = match self.settings.line {
+            Line::V3_8 => NO_ZXID,
+            Line::V3_9 => self.zxid,
+        };
         for watcher in watchers {
             if acl::check(acl, permission::READ, self.identities(*watcher)).is_ok() {
                 let path = path.to_owned();
-                self.send_event(*watcher, &Event { kind, path });
+                self.send_event(*watcher, &Event { kind, path }, zxid);
             }
         }
     }
 
-    pub(super) fn send_event(&mut self, to: ConnectionId, event: &Event) {
+    pub(super) fn send_event(&mut self, to: ConnectionId, event: &Event, zxid: i64) {
         let header = ReplyHeader {
             xid: xid::EVENT,
-            zxid: -1,
+            zxid,
             error: ErrorCode::OK,
         };
         let frame = Writer::frame(|writer| {

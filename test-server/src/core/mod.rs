@@ -8,6 +8,7 @@ use zklock_protocol::{ConnectRequest, Reader, RequestHeader};
 
 use self::acl::Identity;
 use self::sessions::Sessions;
+pub use self::settings::Line;
 pub(crate) use self::settings::Settings;
 use self::tree::{Moment, Tree};
 use self::watches::WatchTable;
@@ -81,9 +82,9 @@ impl Core {
         let first_session = 1 << 56 | (settings.epoch_ms << 16) & ((1 << 56) - 1);
         Self {
             tree: Tree::new(),
-            sessions: Sessions::new(first_session, settings.tick),
-            data_watches: WatchTable::default(),
-            child_watches: WatchTable::default(),
+            sessions: Sessions::new(first_session, settings.tick, settings.secret),
+            data_watches: WatchTable::new(settings.line),
+            child_watches: WatchTable::new(settings.line),
             connections: BTreeMap::new(),
             zxid: 0,
             next_container_check: settings.container_check,

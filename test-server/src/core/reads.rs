@@ -1,13 +1,14 @@
 //! Reads, and the requests about watches.
 
 use zklock_protocol::{
-    ErrorCode, Event, EventKind, Part, Reply, Request, SetWatches, WatchKind, opcode, permission,
+    ErrorCode, Event, EventKind, Part, Reply, Request, SetWatches, opcode, permission,
 };
 
 use super::acl;
+use super::answers::NO_ZXID;
 use super::tree::Node;
-use super::watches::Mode;
-use super::{ConnectionId, Core};
+use super::watches::{Kind, Mode};
+use super::{ConnectionId, Core, Line};
 
 impl Core {
     pub(crate) fn read(
@@ -20,6 +21,11 @@ impl Core {
             Request::Exists { path, watch } => {
                 if path.contains('\0') {
                     return Err(ErrorCode::BAD_ARGUMENTS);
+                }
+                if self.settings.line == Line::V3_9
+                    && let Some(node) = self.tree.get(&path)
+                {
+                    acl::check(&node.acl, permission::READ, self.identities(from))?;
                 }
                 // It is left on a node that is not there as well.
                 if watch {
@@ -106,20 +112,29 @@ impl Core {
                     1 => Mode::Recursive,
                     _ => return Err(ErrorCode::MARSHALLING_ERROR),
                 };
-                self.data_watches.add(&path, from, mode);
-                self.child_watches.add(&path, from, mode);
+                self.add_lasting_watch(from, &path, mode);
                 Ok(Reply::Number(0))
             }
             Request::CheckWatches { path, kind } => {
-                let (children, data) = tables(kind)?;
-                let mut found = children && self.child_watches.is_watched(&path)?;
-                found |= data && self.data_watches.is_watched(&path)?;
+                let kind = Kind::read(kind, self.settings.line)?;
+                let mut found = false;
+                if kind.is_of_children() {
+                    found |= self.child_watches.is_watched(&path, from, kind)?;
+                }
+                if kind.is_of_data() {
+                    found |= self.data_watches.is_watched(&path, from, kind)?;
+                }
                 found.then_some(Reply::Nothing).ok_or(ErrorCode::NO_WATCHER)
             }
             Request::RemoveWatches { path, kind } => {
-                let (children, data) = tables(kind)?;
-                let mut removed = children && self.child_watches.remove(&path, from);
-                removed |= data && self.data_watches.remove(&path, from);
+                let kind = Kind::read(kind, self.settings.line)?;
+                let mut removed = false;
+                if kind.is_of_children() {
+                    removed |= self.child_watches.remove(&path, from, kind);
+                }
+                if kind.is_of_data() {
+                    removed |= self.data_watches.remove(&path, from, kind);
+                }
                 removed
                     .then_some(Reply::Nothing)
                     .ok_or(ErrorCode::NO_WATCHER)
@@ -158,15 +173,22 @@ impl Core {
         }
         for (kind, path) in missed {
             let path = path.clone();
-            self.send_event(from, &Event { kind, path });
+            self.send_event(from, &Event { kind, path }, NO_ZXID);
         }
         let (persistent, recursive) = watches.persistent.clone().unwrap_or_default();
         let modes = [(persistent, Mode::Persistent), (recursive, Mode::Recursive)];
         for (paths, mode) in modes {
             for path in paths {
-                self.child_watches.add(&path, from, mode);
-                self.data_watches.add(&path, from, mode);
+                self.add_lasting_watch(from, &path, mode);
             }
+        }
+    }
+
+    fn add_lasting_watch(&mut self, from: ConnectionId, path: &str, mode: Mode) {
+        self.data_watches.add(path, from, mode);
+        // What a recursive watch tells of children it tells of nodes, so from 3.9 on it is in one table.
+        if mode != Mode::Recursive || self.settings.line == Line::V3_8 {
+            self.child_watches.add(path, from, mode);
         }
     }
 
@@ -201,15 +223,5 @@ impl Core {
         };
         let stat = node.stat();
         Ok(Reply::Acl { acl, stat })
-    }
-}
-
-/// Which tables a kind of watch is in: that of children, that of data.
-fn tables(kind: WatchKind) -> Result<(bool, bool), ErrorCode> {
-    match kind {
-        WatchKind::CHILDREN => Ok((true, false)),
-        WatchKind::DATA => Ok((false, true)),
-        WatchKind::ANY => Ok((true, true)),
-        _ => Err(ErrorCode::MARSHALLING_ERROR),
     }
 }

@@ -7,7 +7,7 @@ use zklock_protocol::{
 };
 
 use super::transactions::{self, Caller, Refused};
-use super::{ConnectionId, Core};
+use super::{ConnectionId, Core, Line};
 
 impl Core {
     pub(super) fn request(
@@ -50,6 +50,7 @@ impl Core {
             self.reply(from, unknown, &Reply::Nothing);
             return self.close(from);
         }
+        let record = reader.rest();
         let outcome = match Request::read(header.opcode, reader) {
             Ok(Request::Ping) => {
                 let pong = self.reply_header(xid::PING, ErrorCode::OK);
@@ -64,8 +65,7 @@ impl Core {
             Ok(request) if is_write(header.opcode) => self.write(from, session, request, now),
             Ok(request) => self.read(from, session, request),
             Err(_) => {
-                // A number is taken before the record is read, but for this one.
-                if is_write(header.opcode) && header.opcode != opcode::RECONFIG {
+                if takes_number(header.opcode, record, self.settings.line) {
                     self.next_moment(now);
                 }
                 Err(ErrorCode::MARSHALLING_ERROR)
@@ -91,6 +91,7 @@ impl Core {
         let caller = Caller {
             session,
             identities: self.identities(from),
+            line: self.settings.line,
         };
         let steps = match request {
             Request::Reconfig { .. } => return Err(ErrorCode::RECONFIG_DISABLED),
@@ -119,6 +120,21 @@ impl Core {
         };
         Ok(Reply::Parts(parts))
     }
+}
+
+/// Whether a write takes a transaction's number though its record cannot be read. Up to 3.8 most do,
+/// because they take it first. From 3.9 on it is taken when the record has been read: where there is
+/// a null for its path, the failure comes after that.
+fn takes_number(number: i32, record: &[u8], line: Line) -> bool {
+    if !is_write(number) || number == opcode::RECONFIG {
+        return false;
+    }
+    let without_path = || {
+        let rest = record.strip_prefix(&[0xff; 4])?;
+        let with_empty_path = [&[0; 4], rest].concat();
+        Request::read(number, &mut Reader::new(&with_empty_path)).ok()
+    };
+    line == Line::V3_8 || number == opcode::MULTI || without_path().is_some()
 }
 
 fn is_write(number: i32) -> bool {

@@ -1,7 +1,7 @@
 //! Sessions, and when they expire.
 
-use std::collections::{BTreeSet, HashMap};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 /// What a server keeps of a session.
@@ -14,21 +14,21 @@ pub(crate) struct Session {
 
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    sessions: HashMap<i64, Session>,
+    sessions: BTreeMap<i64, Session>,
     by_expiry: BTreeSet<(Duration, i64)>,
     next_id: i64,
-    secret: RandomState,
+    secret: u64,
     /// Sessions expire at multiples of it.
     tick: Duration,
 }
 
 impl Sessions {
-    pub(crate) fn new(first_id: i64, tick: Duration) -> Self {
+    pub(crate) fn new(first_id: i64, tick: Duration, secret: u64) -> Self {
         Self {
-            sessions: HashMap::new(),
+            sessions: BTreeMap::new(),
             by_expiry: BTreeSet::new(),
             next_id: first_id,
-            secret: RandomState::new(),
+            secret,
             tick,
         }
     }
@@ -111,8 +111,11 @@ impl Sessions {
     pub(crate) fn password(&self, id: i64) -> [u8; 16] {
         let mut password = [0; 16];
         let (first, second) = password.split_at_mut(8);
-        first.copy_from_slice(&self.secret.hash_one((id, 1)).to_be_bytes());
-        second.copy_from_slice(&self.secret.hash_one((id, 2)).to_be_bytes());
+        for (half, bytes) in [first, second].into_iter().enumerate() {
+            let mut hasher = DefaultHasher::new();
+            (self.secret, id, half).hash(&mut hasher);
+            bytes.copy_from_slice(&hasher.finish().to_be_bytes());
+        }
         password
     }
 
@@ -132,7 +135,7 @@ mod tests {
 
     #[test]
     fn a_session_lives_for_its_time_and_up_to_a_tick_more() {
-        let mut sessions = Sessions::new(7, MS * 100);
+        let mut sessions = Sessions::new(7, MS * 100, 0);
         let id = sessions.create(MS * 1000, MS * 30);
         assert_eq!(id, 7);
         assert_eq!(sessions.next_expiry(), Some(MS * 1100));
@@ -147,8 +150,10 @@ mod tests {
 
     #[test]
     fn passwords_differ() {
-        let sessions = Sessions::new(1, MS);
+        let sessions = Sessions::new(1, MS, 0);
         assert_ne!(sessions.password(1), sessions.password(2));
         assert_eq!(sessions.password(1), sessions.password(1));
+        let others = Sessions::new(1, MS, 1);
+        assert_ne!(sessions.password(1), others.password(1));
     }
 }

@@ -9,7 +9,7 @@ use zklock_protocol::{
     opcode, xid,
 };
 
-use super::{ConnectionId, Core, Output, Settings};
+use super::{ConnectionId, Core, Line, Output, Settings};
 
 const MS: Duration = Duration::from_millis(1);
 const TICK: Duration = Duration::from_millis(100);
@@ -33,13 +33,19 @@ enum Said {
 
 impl Bench {
     fn new() -> Self {
+        Self::of(Line::V3_8)
+    }
+
+    fn of(line: Line) -> Self {
         let settings = Settings {
+            line,
             tick: TICK,
             min_session_timeout: TICK * 2,
             max_session_timeout: Duration::from_secs(60),
             max_frame: 1000,
             container_check: Duration::from_secs(60),
             epoch_ms: EPOCH_MS,
+            secret: 0,
         };
         Self {
             core: Core::new(settings),
@@ -49,7 +55,11 @@ impl Bench {
     }
 
     fn with_sessions() -> (Self, i64, i64) {
-        let mut bench = Self::new();
+        Self::with_sessions_of(Line::V3_8)
+    }
+
+    fn with_sessions_of(line: Line) -> (Self, i64, i64) {
+        let mut bench = Self::of(line);
         let a = bench.connect(A, 0, &[0; 16]).session_id;
         let b = bench.connect(B, 0, &[0; 16]).session_id;
         (bench, a, b)

@@ -15,12 +15,14 @@ use zklock_protocol::{
 use super::acl::{self, Identity};
 use super::paths::{self, is_special, is_valid, parent, shown};
 use super::tree::{CONTAINER_OWNER, Moment, Tree, is_session};
-use super::{ConnectionId, Core};
+use super::{ConnectionId, Core, Line};
 
 /// Who asks.
 pub(crate) struct Caller<'a> {
     pub(crate) session: i64,
     pub(crate) identities: &'a [Identity],
+    /// What the server behaves as.
+    pub(crate) line: Line,
 }
 
 /// A write that can be applied.
@@ -117,8 +119,14 @@ pub(crate) fn prepare_all(
     let count = steps.len();
     let mut pending = Pending::default();
     let mut prepared = Vec::with_capacity(count);
+    let read = |request| as_step(request, caller.line);
+    let steps: Vec<_> = steps.into_iter().map(read).collect();
+    // Up to 3.8 an odd step is found when its turn comes, and an earlier one may be refused first.
+    if caller.line == Line::V3_9 && steps.iter().any(Option::is_none) {
+        return Err(Refused::Unread);
+    }
     for request in steps {
-        let request = as_step(request).ok_or(Refused::Unread)?;
+        let request = request.ok_or(Refused::Unread)?;
         match step(tree, &mut pending, caller, request) {
             Ok(txn) => prepared.push(txn),
             Err(code) => {
@@ -174,7 +182,7 @@ fn step(
         }
         Request::SetAcl { path, acl, version } => {
             validate(&path)?;
-            let resolved = acl::resolve(&acl, caller.identities)?;
+            let resolved = acl::resolve(&acl, caller.identities, caller.line)?;
             let mut record = pending.get(tree, &path)?;
             acl::check(&record.acl, permission::ADMIN, caller.identities)?;
             let version = check_version(record.aversion, version)?;
@@ -212,7 +220,7 @@ fn prepare_create(
     let mut path = create.path;
     let above = parent(&path).filter(|_| !path.contains('\0'));
     let above = above.ok_or(ErrorCode::BAD_ARGUMENTS)?.to_owned();
-    let acl: Arc<[Acl]> = acl::resolve(&create.acl, caller.identities)?.into();
+    let acl: Arc<[Acl]> = acl::resolve(&create.acl, caller.identities, caller.line)?.into();
     let mut parent_record = pending.get(tree, &above)?;
     acl::check(&parent_record.acl, permission::CREATE, caller.identities)?;
     if flags.sequential {
@@ -256,17 +264,23 @@ fn prepare_create(
     })
 }
 
-/// A step of a multi, as ZooKeeper reads it there: which create it is says its flag. None where
-/// that says that it brings a time to live and it does not, or the other way round.
-fn as_step(request: Request) -> Option<Request> {
+/// A step of a multi, as ZooKeeper reads it there. Up to 3.8 which create it is says its flag alone.
+/// None where that says that it brings a time to live and it does not, or the other way round, and
+/// from 3.9 on where it says nothing that is known.
+fn as_step(request: Request, line: Line) -> Option<Request> {
     let Request::Create(create) = request else {
         return Some(request);
     };
-    let flags = Flags::read(create.mode).unwrap_or_default();
+    let flags = match (Flags::read(create.mode), line) {
+        (Ok(flags), _) => flags,
+        (Err(_), Line::V3_8) => Flags::default(),
+        (Err(_), Line::V3_9) => return None,
+    };
     let form = match create.form {
         CreateForm::Ttl => CreateForm::Ttl,
         _ if flags.container => CreateForm::Container,
-        _ => CreateForm::Create,
+        _ if line == Line::V3_8 => CreateForm::Create,
+        form => form,
     };
     let is_consistent = flags.ttl == (form == CreateForm::Ttl);
     is_consistent.then_some(Request::Create(Create { form, ..create }))

@@ -1,12 +1,8 @@
 //! The four-letter words by which servers say how they are.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use super::Core;
-
-/// What it calls itself: it behaves as the 3.8 line does.
-pub(crate) const VERSION: &str = "3.8.1-zklock-test";
 
 impl Core {
     /// The answer; none to a word that it does not know.
@@ -23,13 +19,17 @@ impl Core {
             b"wchs" => self.summarise_watches(),
             b"wchc" => self.watches_by_session(),
             b"wchp" => self.watches_by_path(),
-            b"envi" => format!("Environment:\nzookeeper.version={VERSION}\n"),
+            b"envi" => format!("Environment:\nzookeeper.version={}\n", self.version()),
             _ => return None,
         })
     }
 
+    fn version(&self) -> &'static str {
+        self.settings.line.version()
+    }
+
     fn describe(&self, with_clients: bool) -> String {
-        let mut text = format!("Zookeeper version: {VERSION}, in memory\n");
+        let mut text = format!("Zookeeper version: {}, in memory\n", self.version());
         if with_clients {
             text += "Clients:\n";
             text += &self.list_connections(false);
@@ -71,7 +71,7 @@ impl Core {
             ("approximate_data_size", self.tree.bytes().to_string()),
             ("global_sessions", self.sessions.len().to_string()),
         ];
-        let mut text = format!("zk_version\t{VERSION}, in memory\n");
+        let mut text = format!("zk_version\t{}, in memory\n", self.version());
         for (name, value) in numbers {
             writeln!(text, "zk_{name}\t{value}").expect("writing to a String cannot fail");
         }
@@ -159,18 +159,12 @@ impl Core {
     }
 
     fn watches_by_path(&self) -> String {
-        let mut by_path: BTreeMap<&str, Vec<i64>> = BTreeMap::new();
-        for (path, watcher, _) in self.data_watches.iter() {
-            by_path
-                .entry(path)
-                .or_default()
-                .push(self.session_of(watcher));
-        }
         let mut text = String::new();
-        for (path, sessions) in by_path {
+        for (path, watchers) in self.data_watches.by_path() {
             writeln!(text, "{path}").expect("writing to a String cannot fail");
-            for session in sessions {
-                writeln!(text, "\t0x{session:x}").expect("writing to a String cannot fail");
+            for watcher in watchers {
+                writeln!(text, "\t0x{:x}", self.session_of(watcher))
+                    .expect("a String takes everything");
             }
         }
         text + "\n"

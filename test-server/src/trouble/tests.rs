@@ -15,12 +15,14 @@ const NOW: Duration = Duration::ZERO;
 
 fn machine() -> (Machine, ConnectionId, i64) {
     let mut machine = Machine::new(Settings {
+        line: crate::core::Line::V3_8,
         tick: MS * 100,
         min_session_timeout: MS * 200,
         max_session_timeout: MS * 60_000,
         max_frame: 1000,
         container_check: MS * 60_000,
         epoch_ms: 0,
+        secret: 0,
     });
     let (id, session) = open(&mut machine);
     (machine, id, session)

@@ -40,10 +40,12 @@ const PATHS: [&str; 12] = [
     "/h/i-0000000000",
 ];
 
-const ODD_PATHS: [&str; 16] = [
+const ODD_PATHS: [&str; 18] = [
     "/",
     "",
     "a",
+    "a/b",
+    "b/a/c",
     "/a/",
     "//",
     "/a//b",
@@ -86,8 +88,17 @@ fn path(chance: &mut Chance) -> String {
     }
 }
 
+/// Watches can be asked for on whatever is written.
+fn watched_path(chance: &mut Chance) -> String {
+    if chance.one_in(8) {
+        chance.pick(&ODD_PATHS).to_owned()
+    } else {
+        path(chance)
+    }
+}
+
 fn paths(chance: &mut Chance) -> Vec<String> {
-    (0..chance.below(4)).map(|_| path(chance)).collect()
+    (0..chance.below(4)).map(|_| watched_path(chance)).collect()
 }
 
 fn version(chance: &mut Chance) -> i32 {
@@ -122,6 +133,9 @@ fn acl(chance: &mut Chance) -> Vec<Acl> {
         line(31, "ip", "10.0.0.0/8"),
         line(31, "ip", "127.0.0.0/8"),
         line(31, "ip", "nowhere"),
+        line(31, "ip", "::1"),
+        line(31, "ip", "fe80::/10"),
+        line(31, "ip", "fe80::/129"),
         line(31, "world", "somebody"),
         line(31, "digest", "nothing"),
         line(31, "foreign", "x"),
@@ -220,16 +234,16 @@ fn request(chance: &mut Chance) -> Request {
         82..83 => Request::WhoAmI,
         83..84 => Request::Ping,
         84..88 => Request::AddWatch {
-            path: path(chance),
+            path: watched_path(chance),
             mode: chance.pick(&[0, 0, 0, 1, 1, 1, 2]),
         },
         88..92 => Request::RemoveWatches {
-            path: path(chance),
-            kind: WatchKind(chance.pick(&[1, 2, 3, 3, 9])),
+            path: watched_path(chance),
+            kind: WatchKind(chance.pick(&[1, 2, 3, 3, 4, 5, 9])),
         },
         92..94 => Request::CheckWatches {
-            path: path(chance),
-            kind: WatchKind(chance.pick(&[1, 2, 3, 3, 9])),
+            path: watched_path(chance),
+            kind: WatchKind(chance.pick(&[1, 2, 3, 3, 4, 5, 9])),
         },
         94..97 => Request::SetWatches(SetWatches {
             relative_zxid: i64::try_from(chance.below(4000)).expect("small"),
