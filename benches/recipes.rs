@@ -31,6 +31,7 @@ fn main() {
     let server = Servers::given_or_started(None);
     let servers = server.connect_string();
     let subject = Subject {
+        servers: servers.to_owned(),
         client: Client::connect(servers).expect("the server serves"),
         other: Client::connect(servers).expect("the server serves"),
         plain: Plain::connect(servers, "/plain"),
@@ -52,6 +53,7 @@ fn main() {
 }
 
 struct Subject {
+    servers: String,
     client: Client,
     /// Another session, as another process would have it.
     other: Client,
@@ -66,6 +68,9 @@ fn alone(subject: &Subject, bench: &mut Bench<'_>) {
         bench.row_in_turns(name, Target::Reported, plain, cycle);
     };
 
+    row("connect, close", &|| {
+        drop(Client::connect(subject.servers.as_str()).expect("the server serves"));
+    });
     let mutex = Mutex::new(client, "/alone/mutex").expect("good");
     row("mutex", &|| drop(black_box(mutex.lock().expect("free"))));
 

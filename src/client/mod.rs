@@ -14,15 +14,17 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 
 use crate::error::{Error, Result};
-use crate::link::{AuthInfo, Backoff, Clock, ConnectString, LONGEST_WAIT, LinkConfig, Login, Tls};
+use crate::link::{
+    AuthInfo, Backoff, Clock, ConnectString, LONGEST_WAIT, Link, LinkConfig, Login, Tls,
+};
 use crate::session::Stats;
 use crate::session::acl::Acl;
-use crate::session::backend::{Refusal, Reply, Request};
+use crate::session::backend::{Refusal, Request};
 use crate::session::connection::{ConnectionEvent, ConnectionState};
 use crate::session::observe::observer::Observer;
 use crate::session::retry::RetryPolicy;
 use crate::session::zk::{ToSession, ZkBackend};
-use crate::session::{CLOSE_BOUND, CallError, PutOff, Session, Waiter, found};
+use crate::session::{CLOSE_BOUND, CallError, Contact, Session, Step, Waiter, found};
 use crate::wait::bound::{Bound, deadline_after};
 
 /// Longer than any session timeout: what is reckoned from it must not overflow.
@@ -46,8 +48,7 @@ const LONGEST_TICK: Duration = Duration::from_secs(24 * 60 * 60);
 /// threads that wait for a lock queue again within their deadlines.
 ///
 /// # Threads
-/// At most seven for each client. `zklock-up`, `zklock-down` and three of the `zookeeper` crate
-/// always run. `zklock-chores` starts when there is clean-up to do, after a reconnect, or once a
+/// Two for each client, and at most four. `zklock-clock` and `zklock-down` always run. `zklock-chores` starts when there is clean-up to do, after a reconnect, or once a
 /// lock has been held for 100 ms. `zklock-aside` calls the [`observer`](ClientBuilder::observer)
 /// and the logger, if there are any. Beside these, each [`SharedCount::changes`] has a thread, and so
 /// has each host name while the system looks it up, as nothing can interrupt that.
@@ -529,9 +530,12 @@ impl ClientBuilder {
             session: Arc::downgrade(&session),
             chroot: to.chroot.clone().unwrap_or_default(),
         });
-        let chroot = to.chroot.clone();
-        let backend = ZkBackend::connect(config, chroot, &self.acl, observer)?;
+        let link = Arc::new(Link::new(config, observer));
+        let chroot = to.chroot.clone().unwrap_or_default();
+        let backend = ZkBackend::new(Arc::clone(&link), chroot, &self.acl);
         session.attach(Box::new(backend));
+        link.start()
+            .map_err(|error| Error::connect_failed("the client's threads").source(error))?;
         let bound = Bound::until(deadline_after(self.connect_timeout));
         let waiter = Waiter::new(&session, &bound);
         waiter.contact(0).map_err(|error| {
@@ -551,36 +555,44 @@ impl ClientBuilder {
 
 /// Makes sure that the chroot exists.
 fn find_chroot(waiter: &Waiter<'_>, chroot: &str, create: bool, servers: &str) -> Result<()> {
-    let mut failed_on = 0;
-    let mut put_off = PutOff::default();
-    loop {
-        let number = waiter.contact(failed_on)?.number();
-        let request = if create {
-            Request::MakeRoot
-        } else {
-            Request::stat("/")
+    let refused = |refusal: Refusal| {
+        let context = format!("{servers}: chroot {chroot}");
+        CallError::Left(match refusal {
+            Refusal::NoAuth => Error::no_auth().context(context),
+            refusal => Error::refused(context).source(refusal),
+        })
+    };
+    waiter.persist(servers, |contact| {
+        // A server that lags may show none where there is one: then it is found to exist.
+        let found = match contact.stat("/") {
+            Ok(None) if create => make_root(contact, chroot).map(|()| true),
+            seen => seen.map(|stat| stat.is_some()),
         };
-        let contact = waiter.session().crate_contact();
-        match contact.and_then(|contact| contact.call(request)) {
-            Ok(Reply::Stat(None)) => {
-                return Err(Error::refused(format!(
-                    "{servers}: the chroot {chroot} does not exist; \
-                     create it, or build the client with create_chroot(true)"
-                )));
-            }
-            Ok(_) => return Ok(()),
-            Err(CallError::NotSent(_) | CallError::Unknown) => failed_on = number,
-            Err(CallError::NotNow(why)) => waiter.pause(&mut put_off, chroot, number, &why)?,
-            Err(CallError::Left(error)) => return Err(error),
-            Err(CallError::Refused(Refusal::NoAuth)) => {
-                return Err(Error::no_auth().context(format!("{servers}: chroot {chroot}")));
-            }
-            Err(CallError::Refused(error)) => {
-                let context = format!("{servers}: chroot {chroot}");
-                return Err(Error::refused(context).source(error));
-            }
+        match found {
+            Ok(true) => Ok(Some(())),
+            Ok(false) => Err(CallError::Left(Error::refused(format!(
+                "{servers}: the chroot {chroot} does not exist; \
+                 create it, or build the client with create_chroot(true)"
+            )))),
+            Err(CallError::Refused(refusal)) => Err(refused(refusal)),
+            Err(error) => Err(error),
+        }
+    })
+}
+
+/// Creates the chroot and the nodes above it, as far as they are missing.
+fn make_root(contact: &Contact<'_>, chroot: &str) -> Step<()> {
+    let ends = chroot.match_indices('/').map(|(at, _)| at).skip(1);
+    for end in ends.chain([chroot.len()]) {
+        let path = chroot[..end].to_owned();
+        match contact.call(Request::MakeRoot { path }) {
+            Ok(_) | Err(CallError::Refused(Refusal::NodeExists)) => {}
+            // A folder above may exist although its ACL keeps us out.
+            Err(CallError::Refused(Refusal::NoAuth)) if end < chroot.len() => {}
+            Err(error) => return Err(error),
         }
     }
+    Ok(())
 }
 
 impl fmt::Debug for ClientBuilder {

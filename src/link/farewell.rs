@@ -28,11 +28,11 @@ impl Link {
         let server = {
             let mut state = self.wire.state.lock();
             state.closing = true;
-            state.open = false;
             state.close_by.get_or_insert(deadline);
             state.server.clone()
         };
         self.wire.changed.notify_all();
+        self.wire.alarm.ring();
         if let Some(server) = server {
             self.say_goodbye(&server, now + bound / 2);
             server.cut();

@@ -51,49 +51,36 @@ impl Gate {
         Duration::from_millis(u64::from(self.secret_ms.unsigned_abs()))
     }
 
-    /// Lets the crate in, once it has begun to connect, and starts `zklock-up` on its stream.
+    /// Lets the crate in, once it has begun to connect, and serves it on a thread of its own, which
+    /// ends when the crate has gone.
     ///
-    /// If that fails, the crate must not find a closed port: it would dial it without a pause, for
-    /// ever, and its good-bye would never be answered. So the gate then stays open on a thread that
-    /// nobody waits for, until the crate has come and gone.
+    /// If it does not come in time, it must not find a closed port: it would dial it without a
+    /// pause, for ever, and its good-bye would never be answered. So the gate stays open on that
+    /// thread, until the crate has come and gone.
     pub(crate) fn admit(self, deadline: Instant) -> io::Result<()> {
         let wire = Arc::clone(&self.wire);
         let gate = Arc::new(self);
         let kept = Arc::clone(&gate);
-        let spawned = wire.spawn("zklock-up", move |wire| {
-            let (stream, answers) = gate.wait_for_secret(wire);
+        let (tell, told) = crossbeam_channel::bounded(1);
+        let serve = move || {
+            let (stream, answers) = gate.wait_for_secret(&wire);
             // The port is closed before anybody hears that the crate is in.
             drop(gate);
-            let mut state = wire.state.lock();
-            state.loopback = Some(answers);
-            drop(state);
-            wire.changed.notify_all();
-            upstream::run(wire, stream);
-        });
-        if let Err(error) = spawned {
+            wire.state.lock().loopback = Some(answers);
+            // Nobody may wait for it any more.
+            let _ = tell.send(());
+            upstream::run(&wire, stream);
+        };
+        let spawned = std::thread::Builder::new().name("zklock-door".to_owned());
+        if let Err(error) = spawned.spawn(serve) {
             // No thread is left to answer it; at a port where nobody accepts it waits at least.
             std::mem::forget(kept);
             return Err(error);
         }
         drop(kept);
-        let mut state = wire.state.lock();
-        while state.loopback.is_none() && !state.closing {
-            if wire.changed.wait_until(&mut state, deadline).timed_out() {
-                break;
-            }
-        }
-        if state.closing {
-            return Err(failed("the link was closed"));
-        }
-        if state.loopback.is_some() {
-            return Ok(());
-        }
-        state.closing = true;
-        drop(state);
-        wire.changed.notify_all();
-        Err(failed(
-            "the zookeeper crate did not come to the port that was opened for it",
-        ))
+        told.recv_deadline(deadline).map_err(|_| {
+            failed("the zookeeper crate did not come to the port that was opened for it")
+        })
     }
 
     /// The crate's stream, twice: to read from, and to answer on.
@@ -107,9 +94,8 @@ impl Gate {
                         Warn,
                         "the loopback port of the client: {error}; accepting again"
                     );
-                    // No descriptor may be left, and that lasts. What else changes matters little.
-                    let mut state = wire.state.lock();
-                    wire.changed.wait_for(&mut state, PATIENCE);
+                    // No descriptor may be left, and that lasts.
+                    std::thread::sleep(PATIENCE);
                     continue;
                 }
             };
@@ -193,7 +179,7 @@ mod tests {
     }
 
     fn gate() -> Gate {
-        let wire = Wire::new(config(Vec::new()), Arc::new(Deaf)).expect("a socket");
+        let wire = Wire::new(config(Vec::new()), Arc::new(Deaf));
         Gate::open(wire).expect("a port")
     }
 
@@ -215,7 +201,6 @@ mod tests {
     fn strangers_get_nothing_and_disturb_nobody() {
         let gate = gate();
         let (address, secret) = (gate.address().expect("open"), gate.secret_ms);
-        let wire = Arc::clone(&gate.wire);
         let silent = TcpStream::connect(address).expect("it listens");
         let wrong = knock(address, secret ^ 1);
         let mut long = TcpStream::connect(address).expect("it listens");
@@ -234,11 +219,6 @@ mod tests {
         assert_eq!(response.timeout_ms, secret);
         // And now there is no port any more.
         TcpStream::connect(address).expect_err("closed");
-        drop(right);
-        let mut state = wire.state.lock();
-        while state.threads > 0 {
-            assert!(!wire.changed.wait_until(&mut state, soon()).timed_out());
-        }
     }
 
     /// It would spin at a closed port, and wait for ever for an answer to its good-bye.
@@ -246,7 +226,6 @@ mod tests {
     fn a_crate_that_comes_too_late_is_let_in_and_let_go() {
         let gate = gate();
         let (address, secret) = (gate.address().expect("open"), gate.secret_ms);
-        let wire = Arc::clone(&gate.wire);
         let error = gate.admit(Instant::now()).expect_err("nobody comes");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         drop(TcpStream::connect(address).expect("still open"));
@@ -264,11 +243,6 @@ mod tests {
         late.write_all(&frame::request(2, frame::OP_CLOSE))
             .expect("read");
         assert_eq!(reply(&mut late)[..], frame::reply(2, 0));
-        assert!(is_dropped(late));
-        let mut state = wire.state.lock();
-        while state.threads > 0 {
-            assert!(!wire.changed.wait_until(&mut state, soon()).timed_out());
-        }
         TcpStream::connect(address).expect_err("closed");
     }
 

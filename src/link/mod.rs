@@ -1,17 +1,12 @@
 //! Our own end of the wire: keeps a session through trouble.
 //!
-//! The `zookeeper` crate cannot do that: no call of it is ever bounded, a busy handle closes
-//! itself at the first disconnect, credentials and watches do not survive a reconnect, sessions
-//! are swapped in silence, and only the first address of a name is ever dialled. All of this is
-//! about the *connection*, so the connection is ours: the crate talks to a loopback port inside
-//! this process, and the link carries its frames to the ensemble and back. It knows frames, not
-//! locks.
+//! It knows frames, not locks.
 //!
 //! ```text
-//!  callers -> crate --loopback--> zklock-up --.
 //!  callers -> Link::submit -------------------+--> outgoing --> server
 //!    slots <-----------------------.          |
-//!    crate <--loopback-- zklock-down <--------+----------------'
+//!   handle <--loopback-- zklock-down <--------+----------------'
+//!   handle --loopback--> zklock-door ---------'
 //! ```
 //!
 //! - **To the ensemble** it dials all addresses with time limits and back-off, shakes hands with
@@ -19,26 +14,27 @@
 //!   credentials before anything else, and [probes](probing). It gives a connection up when a
 //!   request that was sent was not answered for a sixth of the timeout, or the server took nothing
 //!   of what was to be sent for as long. Little is [ahead] of a probe.
-//! - **To the crate** it is a server that never goes away. When the connection to the ensemble
-//!   breaks, the link answers `ConnectionLoss` to what was in flight, and to what comes until the
-//!   session lets traffic through again ([`Link::open`]). The crate never reconnects, so none of
-//!   its faults at a reconnect can happen, and the loopback port is closed as soon as the crate has
-//!   come in. It gets no reply that it could not digest.
 //! - **To the session** it reports connections, breaks and ends, and keeps the
 //!   [lease](Epoch::lease).
-//! - **A voice of its own** ([`voice`]): [`Link::submit`] says requests that the crate has no
-//!   words for, on exactly the connection that they are about. All requests are in one queue, in
-//!   the order of their numbers, which is that of their bytes. What many threads ask at the same time [waits](waiting) for a moment and shares [packets](batch).
+//! - **To callers** ([`voice`]): [`Link::submit`] says requests on exactly the connection that they
+//!   are about. All requests are in one queue, in the order of their numbers, which is that of
+//!   their bytes. What many threads ask at the same time [waits](waiting) for a moment and shares
+//!   [packets](batch).
+//! - **To a handle of the `zookeeper` crate** it is a server that never goes away, behind a
+//!   loopback port that is open for this handle alone ([`gate`]). When the connection to the
+//!   ensemble breaks, the link answers `ConnectionLoss` to what was in flight, and to what comes
+//!   until there is another. The crate never reconnects, so none of its faults at a reconnect can
+//!   happen. It gets no reply that it could not digest. What becomes of it is its own matter.
 //!
 //! # Threads
 //!
-//! Two, and whoever calls. `zklock-up` reads the crate's requests, and looks at the clock for the
-//! session above. `zklock-down` dials, reads replies and events, pings, cuts silent connections,
+//! Two, and whoever calls. `zklock-clock` looks at the clock for the session above. `zklock-down`
+//! dials, reads replies and events, pings, cuts silent connections,
 //! and at the end says good-bye. Bytes for the server are queued under the lock of the
 //! [state](wire::State), and sent without waiting by whoever gets the right to send, for all; what
 //! the socket does not take then, `zklock-down` sends. So no caller, and neither thread, ever waits
-//! for a server's window. A slot is told by `zklock-down`, or by `zklock-up` when the crate has
-//! said good-bye. A crate that was not let in in time keeps `zklock-up` until it has come and gone.
+//! for a server's window. A slot is told by `zklock-down`. Each handle of the crate has a
+//! `zklock-door`, which reads what it sends.
 //!
 //! # Locks
 //!
@@ -49,10 +45,11 @@
 //! the crate: it always reads.
 //!
 //! What is in flight is added to under the state's lock by whoever asks, and taken off under it by
-//! `zklock-down`; by `zklock-up` only at the crate's good-bye. Connections begin and end on
+//! `zklock-down`. Connections begin and end on
 //! `zklock-down` alone; anybody may cut one, and it then finds it cut.
 
 mod ahead;
+mod alarm;
 mod batch;
 mod chain;
 mod clock;
@@ -60,6 +57,7 @@ mod dial;
 mod downstream;
 mod farewell;
 mod frame;
+#[cfg_attr(not(test), allow(dead_code, reason = "only the tests open a gate"))]
 mod gate;
 mod group;
 mod hosts;
@@ -89,6 +87,7 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "no_tls.rs"]
 mod tls;
+#[cfg_attr(not(test), allow(dead_code, reason = "only the tests open a gate"))]
 mod upstream;
 pub(crate) mod voice;
 mod waiting;
@@ -166,7 +165,7 @@ pub(crate) trait LinkObserver: Send + Sync {
     /// over the life of the link, the one with this number.
     fn on_event(&self, _event: NodeEvent, _path: &str, _number: u64) {}
     /// What is over by the clock may be declared over. Returns for how long the clock need not be
-    /// looked at, unless [`Link::look_soon`] is called; `None`: for ever. Called on `zklock-up`,
+    /// looked at, unless [`Link::look_soon`] is called; `None`: for ever. Called on `zklock-clock`,
     /// which nothing holds up.
     fn on_clock(&self) -> Option<Duration> {
         None
@@ -178,7 +177,7 @@ pub(crate) trait LinkObserver: Send + Sync {
 /// What happens to the connection.
 #[derive(Debug)]
 pub(crate) enum LinkEvent {
-    /// There is a connection, and the credentials were presented; traffic waits for [`Link::open`].
+    /// There is a connection, and the credentials were presented.
     Connected {
         epoch: Arc<Epoch>,
         resumed: bool,
@@ -201,8 +200,8 @@ pub(crate) enum LinkEvent {
     DialFailed(DialFailure),
     /// A server refused the credentials; no other attempt is made.
     AuthFailed { scheme: String },
-    /// The link ends, though nobody closed it: the crate has gone, or a thread of the link has
-    /// panicked. The session is closed next.
+    /// The link ends, though nobody closed it: a thread of it has panicked. The session is closed
+    /// next.
     Closed,
 }
 
@@ -232,54 +231,40 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Begins to dial, and opens the port for the crate.
-    pub(crate) fn start(
-        config: LinkConfig,
-        observer: Arc<dyn LinkObserver>,
-    ) -> io::Result<(Self, Gate)> {
-        let wire = Wire::new(config, observer)?;
-        let gate = Gate::open(Arc::clone(&wire))?;
-        wire.spawn("zklock-down", downstream::run)?;
-        Ok((Self { wire }, gate))
+    /// Does nothing yet, but can be told to already.
+    pub(crate) fn new(config: LinkConfig, observer: Arc<dyn LinkObserver>) -> Self {
+        Self {
+            wire: Wire::new(config, observer),
+        }
+    }
+
+    /// Begins to dial.
+    pub(crate) fn start(&self) -> io::Result<()> {
+        let clock = self.wire.spawn("zklock-clock", Wire::watch_clock);
+        let started = clock.and_then(|()| self.wire.spawn("zklock-down", downstream::run));
+        if started.is_err() {
+            // Nobody is there who would say good-bye.
+            self.wire.state.lock().parted = true;
+        }
+        started
+    }
+
+    /// Opens a door for one handle of the `zookeeper` crate.
+    #[cfg_attr(not(test), allow(dead_code, reason = "only the tests open a gate"))]
+    pub(crate) fn gate(&self) -> io::Result<Gate> {
+        Gate::open(Arc::clone(&self.wire))
     }
 
     /// Whether the end of this connection would cost nobody a lock.
     pub(crate) fn is_harmless(&self, connection: u64) -> bool {
         let state = self.wire.state.lock();
-        let server = state.open_server(connection);
+        let server = state.server(connection);
         server.is_none_or(|server| state.is_harmless(&server))
     }
 
-    /// Lets traffic through on exactly this connection, if it is still there.
-    pub(crate) fn open(&self, connection: u64) {
-        let mut state = self.wire.state.lock();
-        let stands = state.server.as_ref();
-        if stands.is_some_and(|server| server.connection == connection) && !state.closing {
-            state.open = true;
-        }
-    }
-
-    /// Has `zklock-up` look at the clock, now or soon after.
+    /// Has `zklock-clock` look at the clock, now or soon after.
     pub(crate) fn look_soon(&self) {
-        self.wire.up.rouse();
-    }
-
-    /// Lets traffic through on the present connection of `epoch`.
-    #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn open_newest(&self, epoch: &Epoch) {
-        let stands = self.wire.state.lock().server.clone();
-        if let Some(server) = stands.filter(|one| one.epoch.number() == epoch.number()) {
-            self.open(server.connection);
-        }
-    }
-
-    /// Ends exactly this connection, if it is still there. The session is resumed on another.
-    pub(crate) fn cut(&self, connection: u64) {
-        let state = self.wire.state.lock();
-        let stands = state.server.as_ref();
-        if let Some(server) = stands.filter(|server| server.connection == connection) {
-            server.cut();
-        }
+        self.wire.alarm.ring();
     }
 
     /// Drops the connection of a session whose lease is over. It is not resumed.
@@ -320,7 +305,7 @@ impl Link {
 }
 
 impl Drop for Link {
-    /// For a link that never got its crate.
+    /// For a link that was never closed.
     fn drop(&mut self) {
         let mut state = self.wire.state.lock();
         state.closing = true;
@@ -329,5 +314,6 @@ impl Drop for Link {
         }
         drop(state);
         self.wire.changed.notify_all();
+        self.wire.alarm.ring();
     }
 }

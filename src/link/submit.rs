@@ -71,7 +71,7 @@ impl Server {
 impl State {
     /// The server to which a group may go.
     fn takes(&self, connection: u64, group: &Group) -> Result<Arc<Server>, NotSent> {
-        let server = self.open_server(connection).ok_or(NotSent::NotOpen)?;
+        let server = self.server(connection).ok_or(NotSent::NotOpen)?;
         self.has_room(group.bytes())?;
         server.has_time_for(group.longest())?;
         Ok(server)
@@ -202,7 +202,7 @@ impl Wire {
         if rest.again.is_empty() {
             return;
         }
-        let Some(server) = state.open_server(connection) else {
+        let Some(server) = state.server(connection) else {
             drop(state);
             rest.again.into_iter().for_each(Group::tell_lost);
             return;

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 
 use super::ahead::Ahead;
+use super::alarm::Alarm;
 use super::chain::{Cadence, Opening};
 use super::clock::Moment;
 use super::frame::{self, NodeEvent, RequestHeader};
@@ -17,7 +18,6 @@ use super::group::Group;
 use super::in_flight::{Ended, Held, HeldBack, InFlight};
 use super::lease::Epoch;
 use super::probing::Probing;
-use super::rouse::Rouse;
 use super::said::Said;
 use super::stream::Stream;
 use super::voice::NotSent;
@@ -164,7 +164,7 @@ enum Sent {
     Broken(io::Error),
 }
 
-/// Shared by `zklock-up`, `zklock-down` and the session's threads.
+/// Shared by `zklock-clock`, `zklock-down`, the doors and the session's threads.
 pub(super) struct Wire {
     pub(super) config: LinkConfig,
     observer: Arc<dyn LinkObserver>,
@@ -172,8 +172,8 @@ pub(super) struct Wire {
     /// Something changed that a thread of the link waits for: closing, an abandoned session, the
     /// last reply, a thread's end.
     pub(super) changed: Condvar,
-    /// Ends a wait of `zklock-up`.
-    pub(super) up: Rouse,
+    /// Has `zklock-clock` look now.
+    pub(super) alarm: Alarm,
 }
 
 /// Whoever answers the crate holds this from taking a request off `in_flight` until its answer is
@@ -182,8 +182,6 @@ pub(super) struct State {
     /// To the crate. `None` before it has come.
     pub(super) loopback: Option<TcpStream>,
     pub(super) server: Option<Arc<Server>>,
-    /// The session lets traffic through on `server`.
-    pub(super) open: bool,
     /// A session of this client has survived the end of its connection.
     pub(super) sessions_survive: bool,
     pub(super) in_flight: InFlight,
@@ -211,17 +209,14 @@ pub(super) struct State {
 }
 
 impl Wire {
-    pub(super) fn new(
-        config: LinkConfig,
-        observer: Arc<dyn LinkObserver>,
-    ) -> io::Result<Arc<Self>> {
-        Ok(Arc::new(Self {
+    pub(super) fn new(config: LinkConfig, observer: Arc<dyn LinkObserver>) -> Arc<Self> {
+        Arc::new(Self {
             state: Mutex::new(State::new(config.longest_wait)),
             config,
             observer,
             changed: Condvar::new(),
-            up: Rouse::new()?,
-        }))
+            alarm: Alarm::default(),
+        })
     }
 
     /// To be called with `state` unlocked: the session has locks of its own.
@@ -234,9 +229,14 @@ impl Wire {
         self.observer.on_event(event, path, number);
     }
 
-    /// To be called with `state` unlocked, on `zklock-up`.
-    pub(super) fn look_at_clock(&self) -> Option<Duration> {
-        self.observer.on_clock()
+    /// Has the clock looked at until the link is closed. `zklock-clock` waits for nothing else: no
+    /// server, no logger, no lock that is held for long. Its panic is the end of the link (see
+    /// [`spawn`](Self::spawn)), because nobody else would declare a session lost.
+    pub(super) fn watch_clock(self: &Arc<Self>) {
+        // Whoever closes rings after that.
+        while !self.is_closing() {
+            self.alarm.sleep(self.observer.on_clock());
+        }
     }
 
     /// Has a line logged; a logger may block, and this thread must not. See [`say`].
@@ -332,7 +332,6 @@ impl Wire {
         server.cut();
         let mut state = self.state.lock();
         state.server = None;
-        state.open = false;
         state.outgoing = Vec::new();
         state.outgoing_end = 0;
         state.probing = None;
@@ -358,13 +357,12 @@ impl Wire {
         }
     }
 
-    /// The link ends by itself: the crate has gone, or a thread has panicked. Nothing works from now
+    /// The link ends by itself: a thread has panicked. Nothing works from now
     /// on. The session above is told first, and with it every holder; then the session is closed
     /// at the servers, as it would be when the client is closed, so that others need not wait.
     pub(super) fn end_by_itself(&self) {
         let mut state = self.state.lock();
         let news = !std::mem::replace(&mut state.closing, true);
-        state.open = false;
         state.close_by.get_or_insert(Instant::now() + LAST_WORDS);
         let server = state.server.clone();
         drop(state);
@@ -376,7 +374,7 @@ impl Wire {
             server.cut();
         }
         self.changed.notify_all();
-        self.up.rouse();
+        self.alarm.ring();
     }
 
     /// As [`drop_connection`](Self::drop_connection) of the one that is there, when the thread that
@@ -421,7 +419,6 @@ impl State {
         Self {
             loopback: None,
             server: None,
-            open: false,
             sessions_survive: false,
             in_flight: InFlight::default(),
             waiting: Waiting::new(longest_wait),
@@ -450,9 +447,14 @@ impl State {
         self.probing = Some(Probing::new(cadence, opening, sent_at));
     }
 
-    /// Exactly this connection, if it is there and open.
-    pub(super) fn open_server(&self, connection: u64) -> Option<Arc<Server>> {
-        let server = self.server.as_ref().filter(|_| self.open)?;
+    /// The connection that there is, unless the link is being closed.
+    pub(super) fn open_server(&self) -> Option<&Arc<Server>> {
+        self.server.as_ref().filter(|_| !self.closing)
+    }
+
+    /// Exactly this connection, if it is there.
+    pub(super) fn server(&self, connection: u64) -> Option<Arc<Server>> {
+        let server = self.open_server()?;
         (server.connection == connection).then(|| Arc::clone(server))
     }
 
@@ -576,7 +578,7 @@ impl State {
     }
 
     /// It always reads, as its callers wait for nothing else; should it be gone, its end of the
-    /// stream tells `zklock-up`.
+    /// stream tells its door.
     pub(super) fn send_up(&mut self, out: &[u8]) {
         if let (Some(loopback), false) = (&mut self.loopback, out.is_empty()) {
             let _ = loopback.write_all(out);

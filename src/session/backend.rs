@@ -1,17 +1,16 @@
 //! The seam: the few operations that the engine asks of ZooKeeper.
 //!
-//! Above it are the session and the locks. Below it are the link and the `zookeeper` crate
-//! ([`super::zk`]) or, in tests that need thousands of interleavings, a store in memory
-//! ([`super::memory`]).
+//! Above it are the session and the locks. Below it is the link ([`super::zk`]) or, in tests that
+//! need thousands of interleavings, a store in memory ([`super::memory`]).
 
 use std::sync::Arc;
 use std::time::Duration;
 
-#[cfg(not(shuttle))]
 use zklock_protocol::Children;
 #[cfg(not(shuttle))]
 use zklock_protocol::ErrorCode;
 
+#[cfg(not(shuttle))]
 use super::refusal::{Asked, meaning};
 pub(crate) use super::refusal::{NotNow, Refusal};
 use crate::link::Epoch;
@@ -104,17 +103,10 @@ pub(crate) trait Backend: Send + Sync {
         company: Company,
         slot: Arc<dyn Slot>,
     ) -> Result<(), NotOpen>;
-    /// Makes one call on this thread through the `zookeeper` crate: for everything that is no part
-    /// of an acquire or a release. The session sees to it that no call crosses connections.
-    fn call(&self, request: &Request) -> Result<Reply, NoReply>;
 
     /// Whether the ACL of the nodes that we make lets anybody read them, as a check of one asks.
     fn makes_readable_nodes(&self) -> bool;
 
-    /// Lets requests through on the connection that was announced with this number.
-    fn open(&self, connection: u64);
-    /// Ends this connection if it is open; another one is made, and the session goes on.
-    fn cut(&self, connection: u64);
     /// Has somebody look at the clock of the lease, now or soon after; see
     /// [`LinkObserver::on_clock`](crate::link::LinkObserver::on_clock).
     fn look_soon(&self) {}
@@ -151,12 +143,12 @@ pub(crate) enum Request {
     Stat { path: String, watch: bool },
     /// Takes the watch that `Children` or `Data` left off the server.
     Unwatch { path: String, kind: WatchKind },
-    /// All of it or nothing. By a request of our own only.
+    /// All of it or nothing.
     Multi(Vec<Change>),
-    /// Answered when the server has caught up with its leader. By a request of our own only.
+    /// Answered when the server has caught up with its leader.
     Sync { path: String },
-    /// Creates the chroot, if there is one and it is missing. By the crate only.
-    MakeRoot,
+    /// Creates a node of the chroot, at a path from the root of the ensemble.
+    MakeRoot { path: String },
 }
 
 /// A part of a [`Request::Multi`].
@@ -257,7 +249,7 @@ impl Request {
     #[cfg(not(shuttle))]
     pub(super) fn asked(&self) -> Asked {
         match self {
-            Self::Create { .. } | Self::MakeRoot => Asked::Create,
+            Self::Create { .. } | Self::MakeRoot { .. } => Asked::Create,
             Self::Delete { .. } => Asked::Delete,
             Self::Set { .. } => Asked::Set,
             Self::Data { .. } | Self::Stat { .. } => Asked::Look,

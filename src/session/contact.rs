@@ -71,8 +71,6 @@ enum Voice<'a> {
     Waiter(&'a Waiter<'a>),
     /// As requests of our own, for as long as the connection is open.
     Patient,
-    /// Through the `zookeeper` crate: for what it takes to find the chroot when a client is made.
-    Crate,
 }
 
 impl<'a> Contact<'a> {
@@ -483,14 +481,6 @@ impl<'a> Contact<'a> {
     }
 
     fn answer_to(&self, request: Request) -> Step<Answer> {
-        if let Voice::Crate = self.voice {
-            debug_assert!(request.watch().is_none(), "the crate leaves no watches");
-            let result = self.session.call_by_crate(&self.connection, &request)?;
-            return Ok(Answer {
-                result,
-                events_before: 0,
-            });
-        }
         let company = match request {
             Request::Children { watch: false, .. } => Company::Shared,
             _ => Company::Alone,
@@ -582,58 +572,8 @@ impl Watch {
 impl Session {
     /// The connection that is open now, for requests that wait as long as it is.
     pub(crate) fn contact(self: &Arc<Self>) -> Step<Contact<'_>> {
-        self.contact_by(Voice::Patient)
-    }
-
-    /// The connection that is open now, for calls by the `zookeeper` crate. They have no bound: what
-    /// the crate logs on its threads may block there.
-    pub(crate) fn crate_contact(self: &Arc<Self>) -> Step<Contact<'_>> {
-        self.contact_by(Voice::Crate)
-    }
-
-    fn contact_by<'a>(self: &'a Arc<Self>, voice: Voice<'a>) -> Step<Contact<'a>> {
-        Ok(Contact {
-            session: self,
-            connection: self.open_connection().map_err(CallError::NotSent)?,
-            voice,
-        })
-    }
-
-    /// Makes a call by the crate, on this thread.
-    fn call_by_crate(
-        self: &Arc<Self>,
-        connection: &Connection,
-        request: &Request,
-    ) -> Step<Result<Reply, NoReply>> {
-        let _in_flight = self.begin_crate_call(connection)?;
-        let result = self.backend().call(request);
-        if matches!(result, Err(NoReply::Lost)) {
-            // The crate says so also when it could not hand the request over, and then nobody
-            // else finds out: the caller would wait for the next connection while this one is open.
-            self.backend().cut(connection.number);
-        }
-        Ok(result)
-    }
-
-    fn begin_crate_call(self: &Arc<Self>, connection: &Connection) -> Step<InFlight<'_>> {
-        self.refuse_child().map_err(CallError::Left)?;
-        let mut state = self.state.lock();
-        let begun = state.phase.begin(connection.number);
-        begun.map_err(CallError::NotSent)?;
-        drop(state);
-        Ok(InFlight(self))
-    }
-}
-
-/// A call of the crate. Ended on unwinding too: a count that never falls would keep the next
-/// connection shut.
-struct InFlight<'a>(&'a Arc<Session>);
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        let mut state = self.0.state.lock();
-        let opened = state.phase.answered();
-        self.0.follow(state, opened);
+        let connection = self.open_connection().map_err(CallError::NotSent)?;
+        Ok(Contact::patient(self, connection))
     }
 }
 

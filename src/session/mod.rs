@@ -7,8 +7,7 @@
 //!
 //! # Who may change what
 //! `Session::state` guards all of [`State`]. While it is locked, no call to ZooKeeper is made,
-//! nothing is logged and no caller's code runs. Of what is below the seam, only `Backend::open`,
-//! which sets a flag of the link, is called under it. Lock order: a lock's local queue, then
+//! nothing is logged, no caller's code runs, and nothing below the seam is called. Lock order: a lock's local queue, then
 //! `Session::state`, then the locks of watches, the job queues, signals and the link, of which none
 //! calls back up.
 //!
@@ -67,8 +66,6 @@ pub(crate) use self::orphan::{ID, Orphan, Proof};
 use self::orphans::Orphans;
 pub(crate) use self::patrol::PATROL_AFTER;
 pub(crate) use self::pending_deletes::PendingDeletes;
-#[cfg(not(shuttle))]
-pub(crate) use self::persist::PutOff;
 pub(crate) use self::phase::NoContact;
 use self::phase::{Connection, SessionPhase};
 use self::retry::RetryPolicy;
@@ -139,14 +136,13 @@ struct State {
 }
 
 impl Session {
-    /// A session without a backend yet: calls wait until [`Session::attach`].
+    /// A session without a backend yet: nothing happens to it before [`Session::attach`].
     pub(crate) fn new(
         target: String,
         retry: RetryPolicy,
         observers: Vec<Box<dyn Observer>>,
     ) -> Arc<Self> {
-        let mut phase = SessionPhase::new(sync::now());
-        phase.hold_back();
+        let phase = SessionPhase::new(sync::now());
         let fork = ForkCheck::new();
         Arc::new_cyclic(|this: &Weak<Self>| Self {
             target,
@@ -178,14 +174,11 @@ impl Session {
         })
     }
 
-    /// Gives the session its backend, whose events may have begun to come already.
-    pub(crate) fn attach(self: &Arc<Self>, backend: Box<dyn Backend>) {
+    /// Gives the session its backend, before that has told of anything.
+    pub(crate) fn attach(&self, backend: Box<dyn Backend>) {
         if self.backend.set(backend).is_err() {
             unreachable!("a session is given its backend once");
         }
-        let mut state = self.state.lock();
-        let opened = state.phase.answered();
-        self.follow(state, opened);
     }
 
     fn backend(&self) -> &dyn Backend {

@@ -46,21 +46,12 @@ impl Speaker {
         }
     }
 
-    pub(super) fn chroot(&self) -> &str {
-        &self.chroot
-    }
-
     /// From the root of the ensemble.
-    pub(super) fn full(&self, path: &str) -> String {
+    fn full(&self, path: &str) -> String {
         match path {
             "/" if !self.chroot.is_empty() => self.chroot.to_string(),
             path => format!("{}{path}", self.chroot),
         }
-    }
-
-    /// Without the chroot.
-    pub(super) fn stripped(&self, path: &str) -> String {
-        strip(&self.chroot, path)
     }
 
     fn new_node(&self, form: CreateForm, path: &str, data: &[u8], mode: NodeMode) -> WireRequest {
@@ -136,7 +127,14 @@ impl Speaker {
             Request::Sync { path } => WireRequest::Sync {
                 path: self.full(path),
             },
-            Request::MakeRoot => unreachable!("made by the crate"),
+            Request::MakeRoot { path } => WireRequest::Create(Create {
+                form: CreateForm::Create,
+                path: path.clone(),
+                data: Some(Vec::new()),
+                acl: Arc::clone(&self.acl),
+                mode: CreateMode::PERSISTENT,
+                ttl_ms: -1,
+            }),
         }
     }
 

@@ -75,13 +75,7 @@ impl Waiter<'_> {
 
     /// Waits before something is asked again that was refused for now on this connection, unless
     /// that ends before. An error once it has been refused for as long as one may be without contact.
-    pub(crate) fn pause(
-        &self,
-        put_off: &mut PutOff,
-        path: &str,
-        connection: u64,
-        why: &NotNow,
-    ) -> Result<()> {
+    fn pause(&self, put_off: &mut PutOff, path: &str, connection: u64, why: &NotNow) -> Result<()> {
         let session = self.session();
         let now = sync::now();
         let since = *put_off.since.get_or_insert(now);
@@ -106,7 +100,7 @@ impl Waiter<'_> {
 
 /// How often in a row something was refused for now, and since when.
 #[derive(Default)]
-pub(crate) struct PutOff {
+struct PutOff {
     since: Option<Instant>,
     times: u32,
 }
@@ -134,7 +128,7 @@ mod tests {
         let long_ago = began.checked_sub(10 * limit).expect("the machine is up");
         let mut phase = SessionPhase::new(long_ago);
         let connection = session.open_connection().expect("open");
-        assert!(phase.connected(connection, false).is_some());
+        assert!(phase.connected(connection));
         session.state.lock().phase = phase;
         epoch.lease().seal();
         let bound = Bound::none();

@@ -67,17 +67,9 @@ where
         Ok(())
     }
 
-    fn call(&self, request: &Request) -> Result<Reply, NoReply> {
-        (self.script)(request)
-    }
-
     fn makes_readable_nodes(&self) -> bool {
         true
     }
-
-    fn open(&self, _connection: u64) {}
-
-    fn cut(&self, _connection: u64) {}
 
     fn abandon(&self, _epoch: &Epoch) {}
 

@@ -9,17 +9,17 @@ use crossbeam_channel::TrySendError;
 use super::backend::WatchEvent;
 use super::connection::ConnectionEvent;
 use super::loss::LossReason;
-use super::phase::{Connection, Opened};
+use super::phase::Connection;
 use super::{CLOSE_BOUND, Session, State, Trouble};
 use crate::link::Epoch;
+use crate::sync;
 use crate::sync::atomic::Ordering;
-use crate::sync::{self, MutexGuard};
 use crate::wait::signal::Wakes;
 
 impl Session {
     // ---- what comes up from below the seam ----
 
-    /// There is a new connection. It refuses traffic until it is opened.
+    /// There is a new connection.
     pub(crate) fn connected(self: &Arc<Self>, connection: Connection, resumed: bool) {
         let mut state = self.state.lock();
         let before = state.phase.epoch().map(|epoch| epoch.number());
@@ -28,9 +28,28 @@ impl Session {
             self.lost(number, LossReason::Session);
             state = self.state.lock();
         }
-        state.trouble.connected();
-        let opened = state.phase.connected(connection, resumed);
-        self.follow(state, opened);
+        let (number, session_id) = (connection.number, connection.epoch.session_id());
+        if !state.phase.connected(connection) {
+            return;
+        }
+        self.connection.store(number, Ordering::Release);
+        state.trouble = Trouble::default();
+        let event = if resumed {
+            ConnectionEvent::Reconnected
+        } else {
+            ConnectionEvent::Connected { session_id }
+        };
+        self.publish(&mut state, &event);
+        state.wake_all();
+        let to_verify = resumed && !state.tenures.is_empty();
+        drop(state);
+        self.backend().look_soon();
+        if to_verify {
+            let session = Arc::clone(self);
+            self.submit(move || session.verify_tenures());
+        }
+        self.sweep_orphans();
+        say!(self, Info, "{event}: {}", self.target);
     }
 
     /// The connection with this number broke. Everything in flight was answered.
@@ -65,11 +84,7 @@ impl Session {
         for tenure in tenures.values().filter_map(Weak::upgrade) {
             tenure.lose(reason);
         }
-        // A session can be lost before there is a backend to call: the link has seen that its lease
-        // is sealed, or will.
-        if let Some(backend) = self.backend.get() {
-            backend.abandon(&epoch);
-        }
+        self.backend().abandon(&epoch);
         say!(
             self,
             Warn,
@@ -163,42 +178,6 @@ impl Session {
         );
     }
 
-    /// Follows a step of the phase that may have opened the connection.
-    pub(super) fn follow(
-        self: &Arc<Self>,
-        mut state: MutexGuard<'_, State>,
-        opened: Option<Opened>,
-    ) {
-        let Some(Opened {
-            connection,
-            resumed,
-        }) = opened
-        else {
-            return;
-        };
-        self.backend().open(connection.number);
-        self.connection.store(connection.number, Ordering::Release);
-        state.trouble = Trouble::default();
-        let event = if resumed {
-            ConnectionEvent::Reconnected
-        } else {
-            ConnectionEvent::Connected {
-                session_id: connection.epoch.session_id(),
-            }
-        };
-        self.publish(&mut state, &event);
-        state.wake_all();
-        let to_verify = resumed && !state.tenures.is_empty();
-        drop(state);
-        self.backend().look_soon();
-        if to_verify {
-            let session = Arc::clone(self);
-            self.submit(move || session.verify_tenures());
-        }
-        self.sweep_orphans();
-        say!(self, Info, "{event}: {}", self.target);
-    }
-
     // ---- the end ----
 
     /// Ends the session and every thread, within `bound`. Idempotent.
@@ -285,26 +264,8 @@ impl State {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::session::connection::ConnectionState;
     use crate::session::retry::RetryPolicy;
     use crate::session::scripted::stage;
-
-    /// A process that stands still for longer than its timeout while it connects: the thread with
-    /// the clock once panicked, and the caller waited for ever.
-    #[test]
-    fn a_session_can_be_lost_before_there_is_a_backend() {
-        let session = Session::new("nowhere".into(), RetryPolicy::new(), Vec::new());
-        let timeout = Duration::from_secs(3600);
-        let epoch = Arc::new(Epoch::new(1, 100, timeout));
-        let connection = Connection {
-            epoch: Arc::clone(&epoch),
-            number: 1,
-        };
-        session.connected(connection, false);
-        session.lost(1, LossReason::Session);
-        assert!(!epoch.lease().is_alive());
-        assert_eq!(session.state(), ConnectionState::Connecting);
-    }
 
     /// The queue of what is to be logged had been closed by then.
     #[test]

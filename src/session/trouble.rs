@@ -19,7 +19,6 @@ pub(super) struct Trouble {
 struct Dialled {
     server: String,
     since: Instant,
-    has_answered: bool,
 }
 
 impl Trouble {
@@ -27,21 +26,12 @@ impl Trouble {
         self.dialled = Some(Dialled {
             server,
             since: sync::now(),
-            has_answered: false,
         });
     }
 
     pub(super) fn failed(&mut self, server: String, why: String) {
         self.dialled.take_if(|dialled| dialled.server == server);
         self.failures.insert(server, why);
-    }
-
-    /// There is a connection: what was wrong before does not matter any more.
-    pub(super) fn connected(&mut self) {
-        self.failures.clear();
-        if let Some(dialled) = &mut self.dialled {
-            dialled.has_answered = true;
-        }
     }
 
     /// What is wrong with each of these hosts: one reason for each at the least.
@@ -83,9 +73,6 @@ impl Trouble {
         if !is_meant(server) || self.failures.contains_key(server) {
             return None;
         }
-        if dialled.has_answered {
-            return Some(shown(server, "connected, but not ready in time"));
-        }
         let waited = sync::now().saturating_duration_since(dialled.since);
         let waited = Duration::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
         Some(shown(
@@ -125,10 +112,5 @@ mod tests {
         // Its name begins like the others.
         assert_eq!(next(), "zk:1: not tried in that time");
         assert_eq!(trouble.known().expect("two").split("; ").count(), 3);
-        trouble.connected();
-        assert_eq!(
-            trouble.of_each(&hosts[1..2]),
-            "zk2:2181: connected, but not ready in time"
-        );
     }
 }

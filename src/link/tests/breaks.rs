@@ -45,10 +45,6 @@ fn the_session_goes_on_with_another_connection() {
     );
     let (again, resumed) = bench.connected();
     assert!(resumed && Arc::ptr_eq(&epoch, &again));
-    // Closed until it is opened again.
-    caller.request(2, DELETE);
-    assert_eq!(caller.reply(), (2, frame::ERR_CONNECTION_LOSS));
-    bench.link.open_newest(&again);
     caller.request(3, DELETE);
     let (xid, _) = served.request();
     served.reply(xid, 0);

@@ -175,7 +175,9 @@ impl Setup {
         let (link, events) = unbounded();
         let (node, nodes) = unbounded();
         let observer = Events { link, nodes: node };
-        let (link, gate) = Link::start(config, Arc::new(observer)).expect("a port");
+        let link = Link::new(config, Arc::new(observer));
+        link.start().expect("threads");
+        let gate = link.gate().expect("a port");
         let bench = Bench {
             link,
             events,
@@ -191,14 +193,13 @@ impl Setup {
         (bench, caller)
     }
 
-    /// With a session on one connection of `server`, open to traffic.
+    /// With a session on one connection of `server`.
     fn connected(self, server: &FakeServer) -> (Bench, Caller, Served) {
         let timeout = self.timeout;
         let (bench, caller) = self.admitted(&[server.address]);
         let (served, _) = server.grant(7, timeout);
-        let (epoch, resumed) = bench.connected();
+        let (_, resumed) = bench.connected();
         assert!(!resumed);
-        bench.link.open_newest(&epoch);
         (bench, caller, served)
     }
 }
@@ -221,13 +222,10 @@ impl Bench {
         }
     }
 
-    /// The number of the next connection, which is opened.
+    /// The number of the next connection.
     fn opened(&self) -> u64 {
         match self.event() {
-            LinkEvent::Connected { connection, .. } => {
-                self.link.open(connection);
-                connection
-            }
+            LinkEvent::Connected { connection, .. } => connection,
             other => panic!("connected expected, got {other:?}"),
         }
     }

@@ -1,4 +1,4 @@
-//! The link ends by itself: a thread of it has panicked, or the crate has died.
+//! The link ends by itself: a thread of it has panicked.
 //!
 //! Then nothing works any more, but probes once went on: the session was kept alive, and its locks
 //! were nobody's until the process ended. Callers waited for answers that nobody would bring.
@@ -62,14 +62,14 @@ impl Stage {
         });
         let host = server.address.to_string();
         let config = config(vec![host.parse().expect("an address is a host")]);
-        let (link, gate) = Link::start(config, above.clone()).expect("a port");
-        let caller = Caller::enter(gate);
+        let link = Link::new(config, above.clone());
+        link.start().expect("threads");
+        let caller = Caller::enter(link.gate().expect("a port"));
         let (served, _) = server.grant(7, LONG);
         let connection = match events.recv_timeout(SOON).expect("an event") {
             LinkEvent::Connected { connection, .. } => connection,
             other => panic!("{other:?}"),
         };
-        link.open(connection);
         Self {
             link,
             above,
@@ -178,31 +178,4 @@ fn a_panic_of_the_thread_with_the_clock_ends_the_session() {
     stage.link.look_soon();
     lost(&waiting);
     stage.ends(&server);
-}
-
-/// A logger that panics at one of its lines kills it, for one.
-#[test]
-fn the_end_of_the_crate_ends_the_session() {
-    let server = FakeServer::start();
-    let stage = Stage::new(&server);
-    let waiting = stage.ask(delete("/a"));
-    let Stage {
-        link,
-        events,
-        caller,
-        ..
-    } = stage;
-    drop(caller);
-    lost(&waiting);
-    loop {
-        match events.recv_timeout(SOON).expect("an event") {
-            LinkEvent::Closed => break,
-            LinkEvent::Suspended { .. } => {}
-            other => panic!("{other:?}"),
-        }
-    }
-    let (mut grave, hello) = server.grant(7, LONG);
-    assert_eq!(hello.session_id, 7);
-    grave.close_session();
-    assert!(link.wait_ended(Instant::now() + SOON));
 }

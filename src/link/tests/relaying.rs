@@ -1,5 +1,8 @@
 //! What goes through while a connection stands.
 
+use zklock_protocol::Request;
+
+use super::super::voice::Answer;
 use super::*;
 
 #[test]
@@ -90,20 +93,17 @@ fn pings_and_credentials_of_the_crate_are_answered_here_when_it_is_their_turn() 
 }
 
 #[test]
-fn nothing_passes_before_the_session_opens() {
+fn nothing_passes_before_there_is_a_session() {
     let server = FakeServer::start();
     let (bench, mut caller) = Setup::default().admitted(&[server.address]);
     caller.request(1, DELETE);
     assert_eq!(caller.reply(), (1, frame::ERR_CONNECTION_LOSS));
     let (mut served, _) = server.grant(7, LONG);
-    let (epoch, _) = bench.connected();
+    bench.connected();
     caller.request(2, DELETE);
-    assert_eq!(caller.reply(), (2, frame::ERR_CONNECTION_LOSS));
-    bench.link.open_newest(&epoch);
-    caller.request(3, DELETE);
     let (xid, _) = served.request();
     served.reply(xid, 0);
-    assert_eq!(caller.reply(), (3, 0));
+    assert_eq!(caller.reply(), (2, 0));
 }
 
 /// The server would drop the connection, and everybody's calls with it.
@@ -150,12 +150,38 @@ fn a_reply_that_is_too_long_is_an_error_for_its_caller_alone() {
     assert_eq!(caller.reply(), (3, 0));
 }
 
+/// Once the session was closed with it.
 #[test]
-fn a_crate_that_dies_is_told() {
+fn the_end_of_the_crate_is_its_own() {
     let server = FakeServer::start();
-    let (bench, caller, _served) = Setup::default().connected(&server);
+    let (bench, mut caller, mut served) = Setup::default().connected(&server);
+    // A panic of its thread closes the stream, with a request that is still to be answered.
+    caller.request(1, DELETE);
+    let (first, _) = served.request();
     drop(caller);
-    assert!(matches!(bench.event(), LinkEvent::Closed));
+    let answers = bench.say(1, &[Request::Sync { path: "/".into() }]);
+    let (second, _) = served.request();
+    served.reply(first, 0);
+    served.reply_with(second, 1, &synced());
+    let answers = answers.recv_timeout(SOON).expect("told");
+    assert!(matches!(answers[..], [Answer::Done(_)]), "{answers:?}");
+    assert!(bench.events.is_empty(), "{:?}", bench.event());
+}
+
+/// Once it took everybody's answers along.
+#[test]
+fn the_good_bye_of_the_crate_is_its_own() {
+    let server = FakeServer::start();
+    let (bench, mut caller, mut served) = Setup::default().connected(&server);
+    let answers = bench.say(1, &[Request::Sync { path: "/".into() }]);
+    caller.request(1, frame::OP_CLOSE);
+    let (xid, _) = served.request();
+    caller.0.assert_silent();
+    served.reply_with(xid, 1, &synced());
+    assert_eq!(caller.reply(), (1, 0));
+    let answers = answers.recv_timeout(SOON).expect("told");
+    assert!(matches!(answers[..], [Answer::Done(_)]), "{answers:?}");
+    served.0.assert_silent();
 }
 
 /// Not that of an overloaded server, by which the crate would hear that it was not done.
@@ -190,7 +216,7 @@ fn a_refusal_for_overload_has_a_word_that_the_crate_knows() {
 #[test]
 fn the_crate_is_read_though_the_server_does_not_read() {
     let server = FakeServer::start();
-    let (_bench, mut caller, _served) = Setup::default().connected(&server);
+    let (_bench, mut caller, served) = Setup::default().connected(&server);
     let length = 1 << 19;
     let mut large = i32::try_from(length).expect("fits").to_be_bytes().to_vec();
     large.extend(&frame::request(1, 5)[4..]);
@@ -201,6 +227,7 @@ fn the_crate_is_read_though_the_server_does_not_read() {
     }
     // Its good-bye comes last.
     caller.request(2, frame::OP_CLOSE);
+    drop(served);
     for _ in 0..15 {
         assert_eq!(caller.reply(), (1, frame::ERR_CONNECTION_LOSS));
     }

@@ -19,7 +19,7 @@ fn inbox() -> (Arc<dyn Slot>, Receiver<Vec<Answer>>) {
 
 impl Bench {
     /// Says it, and returns where the answers will be.
-    fn say(&self, connection: u64, requests: &[Request]) -> Receiver<Vec<Answer>> {
+    pub(super) fn say(&self, connection: u64, requests: &[Request]) -> Receiver<Vec<Answer>> {
         let (slot, answers) = inbox();
         self.link
             .submit(connection, requests, Company::Alone, slot)
@@ -150,11 +150,7 @@ fn nothing_is_sent_on_another_connection_than_it_is_about() {
     };
     refused(1);
     let (served, _) = server.grant(7, LONG);
-    let (_epoch, _) = bench.connected();
-    refused(1);
-    bench.link.open(2);
-    refused(1);
-    bench.link.open(1);
+    bench.connected();
     refused(2);
     drop(served);
     bench.suspended();
@@ -469,7 +465,6 @@ fn nothing_is_suspected_of_a_break_of_our_own() {
     let (bench, _gate) = Setup::default().start(&[server.address]);
     let (_served, _) = server.grant(7, LONG);
     let (epoch, _) = bench.connected();
-    bench.link.open(1);
     let answers = bench.say(1, &[sync()]);
     bench.link.abandon(&epoch);
     let lost = Lost {

@@ -165,7 +165,6 @@ struct LineState {
     connections: u64,
     /// The connection that stands, 0 for none.
     connection: u64,
-    open: bool,
     closed: bool,
     /// See [`Line::dawdle`].
     dawdling: bool,
@@ -246,7 +245,6 @@ impl Line {
             if state.connection == 0 {
                 return None;
             }
-            state.open = false;
             let number = std::mem::take(&mut state.connection);
             let lost = std::mem::take(&mut state.requests);
             (state.epoch.clone()?, number, lost)
@@ -341,7 +339,7 @@ impl Line {
     fn session_on(&self, connection: u64, tree: &Tree) -> Option<i64> {
         let state = self.state.lock();
         let epoch = state.epoch.as_ref()?;
-        let is_open = state.connection == connection && state.open;
+        let is_open = state.connection == connection && !state.closed;
         (is_open && tree.has_session(epoch.session_id())).then(|| epoch.session_id())
     }
 
@@ -420,7 +418,6 @@ impl LineState {
     fn connect(&mut self, epoch: Arc<Epoch>) -> Connection {
         self.connections += 1;
         self.connection = self.connections;
-        self.open = false;
         self.epoch = Some(Arc::clone(&epoch));
         Connection {
             epoch,
@@ -443,7 +440,7 @@ impl Backend for MemoryBackend {
         );
         self.0.linger_over(requests);
         let mut state = self.0.state.lock();
-        if state.connection != connection || !state.open || state.closed {
+        if state.connection != connection || state.closed {
             return Err(NotOpen);
         }
         let submitted = (connection, requests.to_vec(), slot);
@@ -453,30 +450,8 @@ impl Backend for MemoryBackend {
         Ok(())
     }
 
-    fn call(&self, request: &Request) -> Result<Reply, NoReply> {
-        assert!(
-            sync::locked() == 0 || std::thread::panicking(),
-            "a request under a lock: {request:?}"
-        );
-        let connection = self.0.state.lock().connection;
-        self.0.ask(connection, request).result
-    }
-
     fn makes_readable_nodes(&self) -> bool {
         true
-    }
-
-    fn open(&self, connection: u64) {
-        let mut state = self.0.state.lock();
-        if state.connection == connection {
-            state.open = true;
-        }
-    }
-
-    fn cut(&self, connection: u64) {
-        if self.0.state.lock().connection == connection {
-            self.0.reset();
-        }
     }
 
     fn abandon(&self, _epoch: &Epoch) {}
@@ -485,7 +460,6 @@ impl Backend for MemoryBackend {
         let (epoch, lost) = {
             let mut state = self.0.state.lock();
             state.closed = true;
-            state.open = false;
             (state.epoch.take(), std::mem::take(&mut state.requests))
         };
         self.0.work.notify_all();

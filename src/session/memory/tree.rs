@@ -272,7 +272,7 @@ impl Tree {
                 Reply::Done
             }
             Request::Multi(changes) => self.multi(changes, session_id),
-            Request::Sync { .. } | Request::MakeRoot => Reply::Done,
+            Request::Sync { .. } | Request::MakeRoot { .. } => Reply::Done,
         })
     }
 

@@ -67,7 +67,7 @@ fn failures_leave_nothing() {
 
 /// However much there is to do: many threads on many locks, lines to log, a reconnect.
 #[test]
-fn a_client_has_seven_threads_at_most() {
+fn a_client_has_four_threads_at_most() {
     const CALLERS: usize = 8;
     let proxy = Proxy::start(server().addr());
     let mut puppet = Puppet::start(&proxy.connect_string(), "/leaks/threads");
@@ -89,15 +89,20 @@ fn a_client_has_seven_threads_at_most() {
         }
         assert_eq!(ended.join().expect("an answer"), "ok");
     });
-    assert!(most <= 1 + CALLERS + 7, "{most} threads");
+    assert!(most <= 1 + CALLERS + 4, "{most} threads");
     let mut all = threads(&pid);
     all.retain(|name| name.starts_with("zklock-"));
     all.sort_unstable();
     assert_eq!(
         all,
-        ["zklock-aside", "zklock-chores", "zklock-down", "zklock-up"]
+        [
+            "zklock-aside",
+            "zklock-chores",
+            "zklock-clock",
+            "zklock-down"
+        ]
     );
-    assert_eq!(threads(&pid).len(), 1 + 7);
+    assert_eq!(threads(&pid).len(), 1 + 4);
 }
 
 fn threads_of_ours() -> usize {
