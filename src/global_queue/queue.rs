@@ -6,7 +6,7 @@ use zklock_protocol::Children;
 use crate::session::observe::say;
 use std::cmp;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::folder::Folder;
 use super::place::{Claim, OthersWaiting, Place, Won};
@@ -29,7 +29,7 @@ use crate::znode::verdict::{Rule, TieOrder, Verdict, nobody_behind, verdict_by};
 /// ```no_run
 /// # fn main() -> zklock::Result<()> {
 /// # let client = zklock::Client::connect("localhost:2181")?;
-/// use std::time::Duration;
+/// use std::time::{Duration, Instant};
 /// use zklock::WaitStrategy;
 ///
 /// // For servers, or proxies, that do not deliver watches.
@@ -173,6 +173,17 @@ impl GlobalQueue {
         ))))
     }
 
+    /// Until when to wait for the node `on` without a look at our own.
+    ///
+    /// Whoever waits does not hear that its node was removed by hand, and queues again when the one
+    /// ahead has gone. One that lingers stays if it sees that nobody waits. So who may be right
+    /// behind such a one looks now and then. (Readers are ahead side by side.)
+    pub(super) fn look_again_behind(&self, on: &str, is_only_one: bool) -> Option<Instant> {
+        let ahead = self.folder.grammar().parse(on)?;
+        let may_be_idle = ahead.may_linger() && (is_only_one || ahead.class == Class::Read);
+        may_be_idle.then(|| now().checked_add(BEHIND_AN_IDLE_LOCK))?
+    }
+
     /// What a newcomer would have to wait for.
     pub(super) fn obstacle(&self, children: &Children) -> Obstacle {
         let grammar = self.folder.grammar();
@@ -203,6 +214,9 @@ impl GlobalQueue {
 /// How long a try waits for a lock that may be idle. An idle lock is given up after one watch
 /// event, by one delete: milliseconds, even on a busy machine.
 const FOR_AN_IDLE_LOCK: Duration = Duration::from_millis(200);
+
+/// After how long a waiter looks again behind a lock that may be idle.
+const BEHIND_AN_IDLE_LOCK: Duration = Duration::from_secs(2);
 
 /// What a try finds in its way.
 pub(super) enum Obstacle {

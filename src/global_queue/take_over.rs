@@ -31,7 +31,8 @@ impl Attempt<'_> {
         // who list again first, make one write if they must when it is their turn: thousands who
         // wait are not to write all the time.
         let _seeking = is_only_one.then(|| contact.seek_proof(&self.place.nodes()[0].path));
-        let slept = contact.sleep_until_any(&[ahead]);
+        let until = self.queue.look_again_behind(on, is_only_one);
+        let slept = contact.sleep_on(ahead, until);
         slept.map_err(|error| self.naming(error, on, &data))?;
         if is_only_one {
             self.take_over(contact)

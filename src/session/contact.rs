@@ -131,6 +131,17 @@ impl<'a> Contact<'a> {
         self.sleep_until(|| watches.iter().any(|watch| watch.notice().has_fired()))
     }
 
+    /// Sleeps until `watch` has fired, this connection is gone, or `until`.
+    pub(crate) fn sleep_on(&self, watch: &Watch, until: Option<std::time::Instant>) -> Step<()> {
+        while !watch.notice().has_fired() && self.is_open() {
+            let wakes = self.waiter().sleep(until).map_err(CallError::Left)?;
+            if wakes.is_empty() {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     /// Sleeps until `is_over`, which is looked at whenever something wakes this waiter, or this
     /// connection is gone.
     pub(crate) fn sleep_until(&self, is_over: impl Fn() -> bool) -> Step<()> {

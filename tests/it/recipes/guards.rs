@@ -288,6 +288,28 @@ fn a_try_gets_a_lock_that_only_lingers() {
     assert!(guard.is_some_and(|guard| guard.is_held()));
 }
 
+/// A waiter whose node is removed by hand queues again. Behind a holder that goes before long it
+/// hears of that in time; a lock that is kept was seen to have nobody who waits, and stayed.
+#[test]
+fn a_removed_waiter_queues_again_behind_a_lock_that_lingers() {
+    let (keeper, other) = (client(), client());
+    let path = "/guards/removed";
+    let builder = Mutex::builder(&keeper, path).linger(Duration::from_secs(3600));
+    let kept = builder.build().expect("good");
+    let lock = mutex(&other, path);
+    let inside = kept.lock().expect("free");
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| lock.lock().expect("its turn").is_held());
+        wait_for_children(server(), path, 2);
+        let who = kept.participants().expect("answers");
+        assert!(kept.break_lock(&who[1]).expect("answers"));
+        // The holder has heard of that as well before this is answered, and forgets who waited.
+        assert_eq!(kept.participants().expect("answers").len(), 1);
+        drop(inside);
+        assert!(waiter.join().expect("no panic"));
+    });
+}
+
 /// A time-out says which lock it was about.
 #[test]
 fn an_error_names_the_lock() {
