@@ -4,7 +4,7 @@ use zklock::{Client, Dialect, DoubleBarrier};
 
 use super::THROTTLED;
 use crate::fixtures::{SOON, client_at, raw, server, wait_for_children};
-use crate::support::proxy::{Hold, Trap};
+use crate::support::proxy::{Counters, Hold, Trap};
 use crate::support::{Action, Matcher, Proxy, opcode};
 
 /// A double barrier in the dialect in which `ready` goes as soon as one of the members leaves.
@@ -86,6 +86,37 @@ fn a_member_that_saw_ready_gets_in_though_its_list_is_refused() {
         let list = Matcher::every(opcode::GET_CHILDREN).with_path_containing(path);
         let refused = slow.on_request(list, Action::Refuse(THROTTLED));
         (refused, Some(hold))
+    });
+}
+
+/// The same of the first look, before which no watch could tell of `ready`.
+#[test]
+fn a_member_whose_first_look_saw_ready_gets_in_though_its_list_is_refused() {
+    let counted = Counted::in_folder("/refusals/counted-first");
+    let (_slow_client, slow) = counted.member(&counted.slow);
+    let (_fast_client, fast) = counted.member(&counted.fast);
+    let look = Matcher::next(opcode::EXISTS).with_path_containing(&counted.ready());
+    let hold = counted.slow.hold_request(look);
+    let list = Matcher::every(opcode::GET_CHILDREN).with_path_containing(&counted.folder);
+    let refused = counted.slow.on_request(list, Action::Refuse(THROTTLED));
+    std::thread::scope(|scope| {
+        let enters = scope.spawn(|| slow.enter_for(SOON));
+        hold.wait_until_held(SOON);
+        let inside = fast.enter().expect("two are there");
+        hold.release();
+        let looks = |more: u64| {
+            let wanted = counted.slow.counters().replied(opcode::EXISTS) + more;
+            let looked = |seen: &Counters| seen.replied(opcode::EXISTS) >= wanted;
+            counted.slow.wait_for(looked, SOON);
+        };
+        looks(1);
+        raw(server()).delete(&counted.ready()).expect("it stands");
+        // The first of them may have been on its way before.
+        looks(2);
+        refused.disarm();
+        let entered = enters.join().expect("no panic").expect("answers");
+        drop(entered.expect("it was counted"));
+        drop(inside);
     });
 }
 
