@@ -100,6 +100,9 @@ fn alone(subject: &Subject, bench: &mut Bench<'_>) {
 
     let rw = RwLock::new(client, "/alone/rw").expect("good");
     row("read", &|| drop(rw.read().expect("free")));
+    let builder = RwLock::builder(client, "/alone/rw-linger").read_linger(LINGER);
+    let kept = builder.build().expect("good");
+    row("read, linger", &|| drop(kept.read().expect("free")));
     row("write", &|| drop(rw.write().expect("free")));
     row("write, downgrade", &|| {
         let writing = rw.write().expect("free");

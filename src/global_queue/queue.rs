@@ -188,11 +188,18 @@ impl GlobalQueue {
     pub(super) fn obstacle(&self, children: &Children) -> Obstacle {
         let grammar = self.folder.grammar();
         let contenders = children.iter().filter_map(|name| grammar.parse(name));
-        let mut blocking = contenders.filter(|other| self.rule.is_blocked_by(other.class));
-        match (blocking.next(), blocking.next()) {
-            (None, _) => Obstacle::Nothing,
-            (Some(one), None) if one.may_linger() => Obstacle::PerhapsNobodyInside,
-            (Some(_), _) => Obstacle::Somebody,
+        let (mut blocking, mut reading, mut lingering) = (0, 0, 0);
+        for other in contenders.filter(|other| self.rule.is_blocked_by(other.class)) {
+            blocking += 1;
+            reading += usize::from(other.class == Class::Read);
+            lingering += usize::from(other.may_linger());
+        }
+        // Of two of whom one excludes the other, one waits: it does not linger, and ends what does.
+        let are_together = blocking == 1 || reading == blocking;
+        match blocking {
+            0 => Obstacle::Nothing,
+            _ if are_together && lingering == blocking => Obstacle::PerhapsNobodyInside,
+            _ => Obstacle::Somebody,
         }
     }
 
@@ -221,7 +228,7 @@ const BEHIND_AN_IDLE_LOCK: Duration = Duration::from_secs(2);
 /// What a try finds in its way.
 pub(super) enum Obstacle {
     Nothing,
-    /// One contender, which may be kept with nobody inside.
+    /// One contender, or several readers, all of whom may be kept with nobody inside.
     PerhapsNobodyInside,
     Somebody,
 }

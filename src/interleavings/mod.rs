@@ -133,6 +133,7 @@ fn policies() -> [Policy; 3] {
     };
     let lingering = Policy {
         linger: Duration::from_secs(1),
+        read_linger: Duration::from_secs(1),
         ..default.clone()
     };
     [default, generous, lingering]

@@ -6,8 +6,8 @@ use std::time::Duration;
 use shuttle::rand::{Rng, thread_rng};
 
 use super::{
-    BROKEN_CONNECTIONS, Chaos, Inside, LOST_SESSION, PEACE, Right, SCHEDULES, explore, policies,
-    settle,
+    BROKEN_CONNECTIONS, Chaos, Inside, LOST_SESSION, PEACE, REFUSALS, Right, SCHEDULES, explore,
+    policies, settle,
 };
 use crate::global_queue::{GlobalQueue, WaitStrategy};
 use crate::local_queue::{
@@ -84,8 +84,8 @@ impl Process {
             let contest = queue(&session, folder, class, lingers);
             Part::Alone(LocalQueue::new(contest, policy.clone()))
         };
-        let readers = queue(&session, c, Class::Read, false);
-        let shared = SharedQueue::new(readers, false, None);
+        let readers = queue(&session, c, Class::Read, lingers);
+        let shared = SharedQueue::new(readers, policy.clone());
         let exclusive = Class::Exclusive;
         let parts = [
             alone(a, exclusive),
@@ -221,9 +221,10 @@ fn crowd(policy: Policy, chaos: Chaos) -> impl Fn() + Send + Sync + Clone {
                 .iter()
                 .chain([&process.second, &process.writers])
             {
-                if let Part::Alone(queue) = part {
-                    let _ = queue.end_idle();
-                }
+                let _ = match part {
+                    Part::Alone(queue) => queue.end_idle(),
+                    Part::Shared(queue) => queue.end_idle(),
+                };
             }
         }
         let sessions: Vec<_> = processes.iter().map(|process| &process.session).collect();
@@ -250,6 +251,11 @@ fn model_of_several_at_once_and_a_lost_session() {
 #[test]
 fn model_of_several_at_once_and_broken_connections() {
     model_crowd(BROKEN_CONNECTIONS);
+}
+
+#[test]
+fn model_of_several_at_once_and_refusals_for_now() {
+    model_crowd(REFUSALS);
 }
 
 /// Somebody removes nodes of ours that stand behind others, among them some that are being taken

@@ -73,6 +73,8 @@ enum Seen {
 #[expect(dead_code, reason = "only shown")]
 pub(crate) struct ReadersGlance {
     holders: Vec<Reader>,
+    /// Kept for the next reader, and since when.
+    kept: Option<(Node, Duration)>,
     /// Threads that wait, the one that asks ZooKeeper for them included.
     waiting: usize,
 }
@@ -88,6 +90,10 @@ struct Reader {
 impl SharedQueue {
     pub(crate) fn glance(&self) -> ReadersGlance {
         let (holders, waiting) = self.holders();
+        let kept = self.kept().map(|(tenure, since)| {
+            let since = sync::now().saturating_duration_since(since);
+            (Node::of(&tenure), since)
+        });
         let mut holders: Vec<_> = holders
             .into_iter()
             .map(|(thread, depth, tenure)| Reader {
@@ -97,7 +103,11 @@ impl SharedQueue {
             })
             .collect();
         holders.sort_by_key(|reader| reader.by.0);
-        ReadersGlance { holders, waiting }
+        ReadersGlance {
+            holders,
+            kept,
+            waiting,
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::sync;
 use crate::tenure::OnRevoke;
 
 impl LocalQueue {
-    /// Ends a tenure that is kept with nobody inside, if there is one.
+    /// Ends a tenure that is kept with nobody inside, if there is one. One that was lost has ended.
     pub(crate) fn end_idle(&self) -> Result<()> {
         let tenure_use = {
             let mut local = self.state.lock();
@@ -23,8 +23,11 @@ impl LocalQueue {
                 }
             }
         };
-        self.release_slowly(Next::Leave(tenure_use), Parting::Looking)
-            .confirm()
+        let departure = self.release_slowly(Next::Leave(tenure_use), Parting::Looking);
+        match departure.confirm() {
+            Err(error) if error.is_lock_lost() => Ok(()),
+            ended => ended,
+        }
     }
 }
 

@@ -76,7 +76,7 @@ mod tests {
         let alone = LocalQueue::new(contest(Class::Write), Policy::default());
         let weak = Arc::downgrade(&alone);
         check(&session, |client| Owned::new(alone, client), &weak);
-        let shared = SharedQueue::new(contest(Class::Read), false, None);
+        let shared = SharedQueue::new(contest(Class::Read), Policy::default());
         let weak = Arc::downgrade(&shared);
         check(&session, |client| Owned::new(shared, client), &weak);
     }

@@ -7,6 +7,10 @@
 //! behind the writer. So several groups can be inside; only the newest is *open*. A writer that
 //! became a reader is a group of its own.
 //!
+//! A group that its last member has left may be kept with nobody inside (`linger`): it is *idle*.
+//! Only the open one can be. It ends when a writer of this process comes, or anything happens in the
+//! folder and a look shows a writer there, or when time is over: see [`idle`].
+//!
 //! # Who may change what
 //! [`SharedQueue::state`] guards [`State`]; nothing is called under it that blocks or calls back.
 //! `leading` is set while one thread has the [`Lead`]: it looks whether the open group can be
@@ -17,133 +21,39 @@
 //! A hold belongs to its thread: only that thread changes its depth, or ends it.
 
 mod candidate;
+mod groups;
+mod idle;
+mod release;
 
 use crate::session::observe::say;
 use std::cell::Cell;
-use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use self::groups::State;
 use super::lead::{Entry, Lead, Leads, wait_for_turn};
-use super::tenure_use::{Others, others};
+use super::tenure_use::{Others, Policy};
 use super::thread_number::thread_number;
 use super::too_deep;
-use super::wait_queue::{Offer, ParkedThread, WaitQueue};
+use super::wait_queue::ParkedThread;
 use crate::error::{Error, Result};
-use crate::global_queue::{Claim, Contest, Departure, GlobalQueue, OthersWaiting, Place, Won};
+use crate::global_queue::{Claim, Contest, GlobalQueue, Place, Won};
 use crate::session::observe::observer::{Label, Way};
 use crate::session::{LocalLock, Session, Waiter};
 use crate::sync::{self, Mutex, MutexGuard};
-use crate::tenure::{LockState, OnRevoke, Tenure};
+use crate::tenure::{OnRevoke, Tenure};
 use crate::wait::bound::Bound;
 
 /// The reading threads of this process at one lock.
 pub(crate) struct SharedQueue {
     contest: GlobalQueue,
     revocable: bool,
+    /// How long an idle group is kept.
+    linger: Duration,
     pub(super) label: Label,
     state: Mutex<State>,
     this: Weak<Self>,
     key: u64,
-}
-
-#[derive(Default)]
-struct State {
-    leading: bool,
-    /// The leader's node, once it is in the global queue.
-    led: Option<String>,
-    wait_queue: WaitQueue,
-    groups: BTreeMap<u64, Group>,
-    next_group: u64,
-    /// The newest group.
-    open: Option<u64>,
-    /// By thread.
-    holds: HashMap<u64, Hold>,
-    closed: bool,
-}
-
-struct Group {
-    tenure: Arc<Tenure>,
-    news: OthersWaiting,
-    members: usize,
-}
-
-struct Hold {
-    group: u64,
-    depth: u32,
-    /// Since when, if somebody observes.
-    since: Option<Instant>,
-}
-
-impl Group {
-    /// Whether a thread may enter without asking ZooKeeper.
-    fn can_be_joined(&self) -> bool {
-        self.is_good() && matches!(others(&self.news), Others::NoneWaits)
-    }
-
-    fn is_good(&self) -> bool {
-        self.tenure.is_held() && !self.tenure.is_revocation_requested()
-    }
-}
-
-impl State {
-    fn open_group(&mut self) -> Option<(u64, &mut Group)> {
-        let number = self.open?;
-        Some((number, self.groups.get_mut(&number)?))
-    }
-
-    /// Makes a group of this thread alone.
-    fn found(&mut self, thread: u64, won: Won) {
-        let number = self.next_group;
-        self.next_group += 1;
-        let group = Group {
-            tenure: won.tenure,
-            news: won.news,
-            members: 0,
-        };
-        self.groups.insert(number, group);
-        self.open = Some(number);
-        self.join(thread, number);
-    }
-
-    fn join(&mut self, thread: u64, number: u64) {
-        let group = self.groups.get_mut(&number).expect("looked up before");
-        group.members += 1;
-        let hold = Hold {
-            group: number,
-            depth: 1,
-            since: None,
-        };
-        let before = self.holds.insert(thread, hold);
-        debug_assert!(before.is_none(), "a thread that holds enters again");
-    }
-
-    /// Lets sleeping threads into the open group, from the first on: all of them if no writer is
-    /// behind it, else those who came before that writer.
-    fn admit(&mut self) {
-        let Some((number, group)) = self.open_group() else {
-            return;
-        };
-        if !group.is_good() {
-            return;
-        }
-        let alone = group.can_be_joined();
-        while self
-            .wait_queue
-            .first()
-            .is_some_and(|parked| alone || parked.came_first())
-        {
-            let parked = self.wait_queue.pop().expect("there is a first");
-            // Before the offer: the thread may run, and release, at once. One that has left takes
-            // `state` before it goes on, so it never sees itself inside here.
-            self.join(parked.thread, number);
-            if parked.offer(Offer::Granted).is_err() {
-                self.holds.remove(&parked.thread);
-                let group = self.groups.get_mut(&number).expect("joined above");
-                group.members -= 1;
-            }
-        }
-    }
 }
 
 impl Leads for SharedQueue {
@@ -171,14 +81,16 @@ impl Leads for SharedQueue {
 }
 
 impl SharedQueue {
-    pub(crate) fn new(contest: GlobalQueue, revocable: bool, label: Label) -> Arc<Self> {
+    /// Of the policy, what is about readers.
+    pub(crate) fn new(contest: GlobalQueue, policy: Policy) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
             let lock: Weak<dyn LocalLock> = this.clone();
             Self {
                 key: contest.session().add_lock(lock),
                 contest,
-                revocable,
-                label,
+                revocable: policy.revocable,
+                linger: policy.read_linger,
+                label: policy.label,
                 state: Mutex::new(State::default()),
                 this: this.clone(),
             }
@@ -191,7 +103,6 @@ impl SharedQueue {
         let me = thread_number();
         let mut state = self.state.lock();
         if self.enter_at_once(&mut state, me)? {
-            self.tell_joined(&mut state, me, None);
             return Ok(());
         }
         let began = sync::now();
@@ -227,7 +138,7 @@ impl SharedQueue {
         }
         match wait_for_turn(self, &parked)? {
             Entry::Held => {
-                self.tell_joined(&mut self.state.lock(), me, Some(began));
+                self.tell_joined(&mut self.state.lock(), me, Way::Shared, Some(began));
                 Ok(())
             }
             Entry::Lead(lead) => self.proceed(lead, me, bound, data(), began).map(drop),
@@ -252,7 +163,6 @@ impl SharedQueue {
         let lead = {
             let mut state = self.state.lock();
             if self.enter_at_once(&mut state, me)? {
-                self.tell_joined(&mut state, me, None);
                 return Ok(true);
             }
             // While another leads, who may be waiting for a writer that came after us, this
@@ -261,8 +171,7 @@ impl SharedQueue {
         };
         let bound = Bound::none();
         let waiter = Waiter::new(self.session(), &bound);
-        if lead.is_some() && self.join_after_a_look(me, &waiter) {
-            self.tell_joined(&mut self.state.lock(), me, Some(began));
+        if lead.is_some() && self.join_after_a_look(me, &waiter, began) {
             return Ok(true);
         }
         let claim = Claim {
@@ -319,16 +228,21 @@ impl SharedQueue {
             won.tenure.make_revocable(lock);
         }
         won.tenure.tell_as(&self.label);
+        self.hear(&won.news);
         let waited = sync::now().saturating_duration_since(began);
         let mut state = self.state.lock();
-        state.found(me, won);
+        let superseded = state.found(me, won);
         self.tell_acquired(&mut state, me, waited, Way::Asked);
+        drop(state);
+        if let Some(group) = superseded {
+            self.contest.abandon(&group.tenure, group.news);
+        }
     }
 
-    /// This thread has come into a group of others, by a call that began to wait then.
-    fn tell_joined(&self, state: &mut State, me: u64, began: Option<Instant>) {
+    /// This thread has come into a group that was there, by a call that began to wait then.
+    fn tell_joined(&self, state: &mut State, me: u64, by: Way, began: Option<Instant>) {
         let waited = began.map(|began| sync::now().saturating_duration_since(began));
-        self.tell_acquired(state, me, waited.unwrap_or_default(), Way::Shared);
+        self.tell_acquired(state, me, waited.unwrap_or_default(), by);
     }
 
     /// Tells of a hold that is new: not of a re-entry.
@@ -344,8 +258,8 @@ impl SharedQueue {
         Lead::new(self, self.contest.begin())
     }
 
-    /// Re-entry, or the open group. A thread that already holds enters even if a writer waits: that
-    /// writer waits for this very thread, and both would wait for ever.
+    /// Re-entry, or the open group, idle or not. A thread that already holds enters even if a writer
+    /// waits: that writer waits for this very thread, and both would wait for ever.
     fn enter_at_once(&self, state: &mut State, me: u64) -> Result<bool> {
         if state.closed {
             return Err(Error::closed());
@@ -364,11 +278,12 @@ impl SharedQueue {
         let Some((number, group)) = state.open_group() else {
             return Ok(false);
         };
-        let joins = group.can_be_joined();
-        if joins {
-            state.join(me, number);
+        if !group.can_be_joined() {
+            return Ok(false);
         }
-        Ok(joins)
+        let by = state.join(me, number);
+        self.tell_joined(state, me, by, None);
+        Ok(true)
     }
 
     /// Looks whether a writer is behind the leader's node. If none is, this thread came before any
@@ -392,8 +307,7 @@ impl SharedQueue {
         began: Instant,
     ) -> Result<bool> {
         let waiter = Waiter::new(self.session(), bound).since(began);
-        if lead.place().is_nowhere() && self.join_after_a_look(me, &waiter) {
-            self.tell_joined(&mut self.state.lock(), me, Some(began));
+        if lead.place().is_nowhere() && self.join_after_a_look(me, &waiter, began) {
             return Ok(false);
         }
         let entered = |name: &str| self.state.lock().led = Some(name.to_owned());
@@ -419,13 +333,22 @@ impl SharedQueue {
     }
 
     /// Finds out whether a writer waits for the open group; if not, this thread and all who sleep
-    /// join it. Called with the lead.
-    fn join_after_a_look(&self, me: u64, waiter: &Waiter<'_>) -> bool {
+    /// join it. If it does not come to that, an idle group ends. Called with the lead.
+    fn join_after_a_look(&self, me: u64, waiter: &Waiter<'_>, began: Instant) -> bool {
+        let joins = self.look_and_join(me, waiter, began);
+        if !joins {
+            // It would be behind the group that is to come, and nobody's.
+            drop(self.send_off_idle());
+        }
+        joins
+    }
+
+    fn look_and_join(&self, me: u64, waiter: &Waiter<'_>, began: Instant) -> bool {
         let open = {
             let mut state = self.state.lock();
             state.open_group().and_then(|(number, group)| {
                 let worth_a_look =
-                    group.is_good() && !matches!(others(&group.news), Others::SomeoneWaits);
+                    group.is_good() && !matches!(group.others(), Others::SomeoneWaits);
                 worth_a_look.then(|| (number, Arc::clone(&group.tenure)))
             })
         };
@@ -448,94 +371,19 @@ impl SharedQueue {
         };
         let mut state = self.state.lock();
         // Its last member may have left meanwhile.
-        let Some((open, group)) = state.open_group() else {
-            return false;
-        };
-        if open != number {
+        if state.open != Some(number) {
             return false;
         }
-        let before = std::mem::replace(&mut group.news, news);
-        let joins = group.can_be_joined();
+        let before = self.note(&mut state, number, news);
+        let joins = state.groups[&number].can_be_joined();
         if joins {
-            state.join(me, number);
+            let by = state.join(me, number);
+            self.tell_joined(&mut state, me, by, Some(began));
             state.admit();
         }
         drop(state);
         drop(before);
         joins
-    }
-
-    /// As [`SharedQueue::release`], and says if the lock was lost before; see [`LocalQueue::unlock`].
-    ///
-    /// [`LocalQueue::unlock`]: super::LocalQueue::unlock
-    pub(crate) fn unlock(&self) -> Result<()> {
-        self.session().refuse_child()?;
-        let was_ours = self.tenure().refuse_lost();
-        let released = self.release();
-        was_ours.and(released)
-    }
-
-    /// Gives one hold of this thread back.
-    pub(crate) fn release(&self) -> Result<()> {
-        self.send_off().confirm()
-    }
-
-    /// As [`SharedQueue::release`], but does not wait for ZooKeeper to confirm it.
-    pub(crate) fn send_off(&self) -> Departure {
-        let (group, since) = match self.let_go() {
-            Ok(Some(last)) => last,
-            Ok(None) => return Departure::over(Ok(())),
-            Err(error) => return Departure::over(Err(error)),
-        };
-        // Before the tenure ends, which was there for longer.
-        let held_for = since.map(|since| sync::now().saturating_duration_since(since));
-        let departure = self.contest.send_off(&group.tenure, group.news);
-        let Some(held_for) = held_for else {
-            return departure;
-        };
-        // Not the queue: the last handle of the client could go with it, on the link's thread.
-        let (session, label) = (Arc::clone(self.session()), self.label.clone());
-        departure.tell(move |confirmed| {
-            session.observation().released(&label, held_for, confirmed);
-        })
-    }
-
-    /// As [`SharedQueue::send_off`], for a caller who has no time left.
-    pub(crate) fn release_in_background(&self) {
-        drop(self.send_off());
-    }
-
-    /// Gives the group back whose last member this thread was, and since when it held.
-    fn let_go(&self) -> Result<Option<(Group, Option<Instant>)>> {
-        // A guard that a forked child has inherited is its parent's.
-        self.session().refuse_child()?;
-        let me = thread_number();
-        let (group, since) = {
-            let mut state = self.state.lock();
-            let hold = state.holds.get_mut(&me).expect("released by its holder");
-            hold.depth -= 1;
-            if hold.depth > 0 {
-                return Ok(None);
-            }
-            let (number, since) = (hold.group, hold.since);
-            state.holds.remove(&me);
-            let group = state.groups.get_mut(&number).expect("it has a member");
-            group.members -= 1;
-            if group.members > 0 {
-                // The others remove the node. This one must know if there is nothing to remove.
-                let tenure = Arc::clone(&group.tenure);
-                drop(state);
-                let lost = tenure.state() == LockState::Lost;
-                self.tell_released(since, !lost);
-                return if lost { Err(tenure.loss()) } else { Ok(None) };
-            }
-            if state.open == Some(number) {
-                state.open = None;
-            }
-            let group = state.groups.remove(&number).expect("looked up above");
-            (group, since)
-        };
-        Ok(Some((group, since)))
     }
 
     // ---- what the lock's users can see ----
@@ -571,6 +419,24 @@ impl SharedQueue {
         Arc::clone(&group.expect("asked by a guard of this thread").tenure)
     }
 
+    /// The node that is kept with nobody inside.
+    pub(crate) fn idle_node(&self) -> Option<String> {
+        if self.session().is_forked() {
+            return None;
+        }
+        let mut state = self.state.lock();
+        let (_, group) = state.idle_group()?;
+        Some(group.tenure.node().to_owned())
+    }
+
+    /// What is kept with nobody inside, and since when.
+    #[cfg(not(shuttle))]
+    pub(super) fn kept(&self) -> Option<(Arc<Tenure>, Instant)> {
+        let mut state = self.state.lock();
+        let (_, group) = state.idle_group()?;
+        Some((Arc::clone(&group.tenure), group.idle_since?))
+    }
+
     /// The threads that hold, how often, and by what; and how many wait.
     #[cfg(not(shuttle))]
     pub(super) fn holders(&self) -> (Vec<(u64, u32, Arc<Tenure>)>, usize) {
@@ -597,27 +463,5 @@ impl SharedQueue {
     #[cfg(all(test, shuttle))]
     pub(crate) fn sleeping_first(&self) -> usize {
         self.state.lock().wait_queue.first_comers()
-    }
-}
-
-impl OnRevoke for SharedQueue {
-    /// The members decide; nobody joins any more.
-    fn on_revoke(&self) {}
-}
-
-impl LocalLock for SharedQueue {
-    fn closed(&self) {
-        let tell = {
-            let mut state = self.state.lock();
-            state.closed = true;
-            state.wait_queue.close()
-        };
-        tell();
-    }
-}
-
-impl Drop for SharedQueue {
-    fn drop(&mut self) {
-        self.session().remove_lock(self.key);
     }
 }

@@ -21,6 +21,8 @@ pub(crate) struct Policy {
     pub(crate) max_tenure: Option<Duration>,
     /// How long an idle tenure is kept.
     pub(crate) linger: Duration,
+    /// The same of readers, where there are any.
+    pub(crate) read_linger: Duration,
     /// The thread that holds may enter again.
     pub(crate) reentrant: bool,
     /// Others may ask for the lock.
@@ -38,6 +40,7 @@ impl Default for Policy {
             max_handoffs: None,
             max_tenure: None,
             linger: Duration::ZERO,
+            read_linger: Duration::ZERO,
             reentrant: true,
             revocable: false,
             label: None,

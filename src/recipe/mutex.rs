@@ -305,7 +305,7 @@ impl Mutex {
         let idle = self.queue.idle_node();
         let own: Vec<_> = self.queue.own_node().into_iter().collect();
         let queued = self.queue.participants()?;
-        Ok(Participant::all(queued, &own, idle.as_deref()))
+        Ok(Participant::all(queued, &own, idle.as_slice()))
     }
 
     /// Asks a participant to give the lock back, by the message that Curator uses: `__REVOKE__` in

@@ -43,14 +43,14 @@ pub struct Participant {
 
 impl Participant {
     /// The contenders of a folder, in order.
-    pub(crate) fn all(queued: Vec<Queued>, own: &[String], idle: Option<&str>) -> Vec<Self> {
+    pub(crate) fn all(queued: Vec<Queued>, own: &[String], idle: &[String]) -> Vec<Self> {
         let queued = queued.into_iter().enumerate();
         queued
             .map(|(position, queued)| Self {
                 ours: queued.ours || own.contains(&queued.path),
                 session_id: queued.stat.ephemeral_owner,
                 created: UNIX_EPOCH + millis(queued.stat.ctime),
-                idle: idle == Some(&queued.path),
+                idle: idle.contains(&queued.path),
                 position,
                 holds: queued.holds,
                 reads: queued.class == Class::Read,

@@ -219,7 +219,7 @@ impl PermitPool {
         let mut own = self.session().own_nodes();
         own.extend(self.queue.own_node());
         let idle = self.queue.idle_node();
-        Ok(Participant::all(holders, &own, idle.as_deref()))
+        Ok(Participant::all(holders, &own, idle.as_slice()))
     }
 
     /// How many leases there are now.

@@ -34,7 +34,8 @@ use crate::znode::path::LockPath;
 ///   starve. A release wakes only those whom it lets in.
 /// - **Readers share**: the reading threads of a process have one node in ZooKeeper's queue. A
 ///   reader that comes while other threads of its process read joins them without asking ZooKeeper,
-///   unless a writer came before it.
+///   unless a writer came before it. The node can be kept when the last of them has left; see
+///   [`RwLockBuilder::read_linger`].
 /// - **Writers** of one process hand the lock to each other as those of a [`Mutex`](crate::Mutex)
 ///   do.
 /// - **Re-entrant**, in both modes and by thread, through the same `RwLock` object or a clone. A
@@ -111,6 +112,9 @@ impl RwLock {
 
     /// Reads if no writer holds the lock or waits for it; otherwise returns `None` and writes
     /// nothing to ZooKeeper. Waits for ZooKeeper's answers and for nothing else.
+    ///
+    /// With one exception, as [`Mutex::try_lock`](crate::Mutex::try_lock) has it: if the only writer
+    /// was built to [linger](RwLockBuilder::linger), this call queues for up to 200 ms.
     ///
     /// # Errors
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock).
@@ -215,6 +219,11 @@ impl RwLock {
     /// Takes the write lock if nobody reads, writes or waits; otherwise returns `None` and writes
     /// nothing to ZooKeeper. Waits for ZooKeeper's answers and for nothing else.
     ///
+    /// With one exception, as [`Mutex::try_lock`](crate::Mutex::try_lock) has it: if all who are
+    /// there were built to linger ([one writer](RwLockBuilder::linger) alone, or
+    /// [readers](RwLockBuilder::read_linger)), this call queues for up to 200 ms. That ends what is
+    /// only kept. Readers who come in that time wait behind it.
+    ///
     /// # Errors
     /// As [`Mutex::try_lock`](crate::Mutex::try_lock), and
     /// [`is_would_deadlock`](Error::is_would_deadlock) if this thread reads.
@@ -223,8 +232,14 @@ impl RwLock {
     }
 
     fn try_write_within(&self, data: &NodeData) -> Result<Option<RwWriteGuard>> {
-        let held = self.write_again()? || self.writers.try_acquire(|| data.now())?;
-        Ok(held.then(|| RwWriteGuard(Hold::new(&self.writers), self.clone())))
+        if !self.write_again()? {
+            // Readers of ours who only linger would keep us out.
+            self.readers.end_idle()?;
+            if !self.writers.try_acquire(|| data.now())? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(RwWriteGuard(Hold::new(&self.writers), self.clone())))
     }
 
     /// Waits for at most `timeout` until this thread may write; returns `None` when the time is
@@ -274,6 +289,8 @@ impl RwLock {
 
     fn write_within(&self, bound: &Bound, data: &NodeData) -> Result<RwWriteGuard> {
         if !self.write_again()? {
+            // On the connection of the delete our create comes after it.
+            drop(self.readers.send_off_idle());
             self.writers.acquire(bound, || data.now())?;
         }
         Ok(RwWriteGuard(Hold::new(&self.writers), self.clone()))
@@ -348,11 +365,12 @@ impl RwLock {
     /// As [`try_read`](Self::try_read).
     pub fn participants(&self) -> Result<Vec<Participant>> {
         self.session().refuse_child()?;
-        let idle = self.writers.idle_node();
+        let idle = [self.writers.idle_node(), self.readers.idle_node()];
+        let idle: Vec<_> = idle.into_iter().flatten().collect();
         let mut own = self.readers.own_nodes();
         own.extend(self.writers.own_node());
         let queued = self.writers.participants()?;
-        Ok(Participant::all(queued, &own, idle.as_deref()))
+        Ok(Participant::all(queued, &own, &idle))
     }
 
     /// Asks a participant to give the lock back, and returns whether its node was still there; see
@@ -371,6 +389,17 @@ impl RwLock {
     /// As [`Mutex::revoke`](crate::Mutex::revoke).
     pub fn break_lock(&self, participant: &Participant) -> Result<bool> {
         self.writers.break_lock(participant.path())
+    }
+
+    /// Gives back at once what this process keeps with no thread inside (see
+    /// [`RwLockBuilder::linger`] and [`RwLockBuilder::read_linger`]).
+    ///
+    /// # Errors
+    /// [`is_connection_loss`](Error::is_connection_loss) if ZooKeeper has not confirmed it yet; the
+    /// release goes on in the background.
+    pub fn release_idle(&self) -> Result<()> {
+        self.session().refuse_child()?;
+        self.readers.end_idle().and(self.writers.end_idle())
     }
 
     /// The folder in which contenders queue, without the chroot.
@@ -467,9 +496,45 @@ impl RwLockBuilder<'_> {
 
     /// How long this process keeps the write lock when none of its threads wants it; see
     /// [`MutexBuilder::linger`](crate::MutexBuilder::linger). Defaults to zero: not at all. A
-    /// reader ends it, even one of this process.
+    /// reader ends it, even one of this process. Of the readers, see
+    /// [`read_linger`](Self::read_linger).
     pub fn linger(mut self, linger: Duration) -> Self {
         self.policy.linger = linger;
+        self
+    }
+
+    /// How long this process keeps its place among the readers when its last reading thread has
+    /// left, so that reading again is a local operation. Defaults to zero: not at all. For locks
+    /// that are read often and seldom written.
+    ///
+    /// A writer ends it, and no reader overtakes a writer whom this process has heard of:
+    ///
+    /// - A writer of this process, through the same `RwLock` or a clone, has the node deleted before
+    ///   it queues.
+    /// - Any other writer waits, beyond the readers who are inside, for one watch event to reach this
+    ///   process, one list (the event does not tell writers from readers) and one delete. Until the
+    ///   event is there, readers go on joining, as they join those who are inside. A server that is
+    ///   late with the event delays the writer by as much; when contact is lost, nobody joins, and
+    ///   with the next contact the place is given up.
+    /// - A [`try_write`](RwLock::try_write) queues for up to 200 ms to find out.
+    ///
+    /// [`RwLock::release_idle`], dropping the `RwLock` and closing the client end it, too. While it
+    /// is kept, the client proves its session by writes, as it does for any lock that is held.
+    ///
+    /// ```no_run
+    /// # fn main() -> zklock::Result<()> {
+    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// let catalogue = zklock::RwLock::builder(&client, "/locks/catalogue")
+    ///     .read_linger(std::time::Duration::from_secs(5))
+    ///     .build()?;
+    /// for _ in 0..1_000 {
+    ///     let _reading = catalogue.read()?; // asks ZooKeeper the first time, and after writers
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn read_linger(mut self, linger: Duration) -> Self {
+        self.policy.read_linger = linger;
         self
     }
 
@@ -539,13 +604,15 @@ impl RwLockBuilder<'_> {
                 grammar.clone(),
                 class,
                 self.strategy,
-                class == Class::Write && !self.policy.linger.is_zero(),
+                match class {
+                    Class::Read => !self.policy.read_linger.is_zero(),
+                    _ => !self.policy.linger.is_zero(),
+                },
             )
         };
-        let (revocable, label) = (self.policy.revocable, self.policy.label.clone());
         Ok(RwLock {
             readers: Owned::new(
-                SharedQueue::new(queue(Class::Read), revocable, label),
+                SharedQueue::new(queue(Class::Read), self.policy.clone()),
                 self.client.keep(),
             ),
             reentrant: self.reentrant,

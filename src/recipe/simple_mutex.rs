@@ -184,7 +184,7 @@ impl SimpleMutex {
     /// As [`try_lock`](Self::try_lock).
     pub fn participants(&self) -> Result<Vec<Participant>> {
         let own: Vec<_> = self.queue.own_node().into_iter().collect();
-        Ok(Participant::all(self.queue.participants()?, &own, None))
+        Ok(Participant::all(self.queue.participants()?, &own, &[]))
     }
 
     /// Asks the holder to give the lock back, and returns whether the node was still there; see

@@ -22,6 +22,8 @@ impl RwLock {
         if self.readers.depth() > 0 {
             return None;
         }
+        // Readers of ours who only linger would keep us out.
+        drop(self.readers.send_off_idle());
         self.writers.stand(|| self.data.now())
     }
 

@@ -145,6 +145,7 @@ impl Lock {
                 RwLock::builder(client, path)
                     .local_hand_off(hands_over)
                     .max_handoffs(handoffs)
+                    .read_linger(linger)
                     .build()?,
             ),
             Kind::Semaphore => Lock::Semaphore(
