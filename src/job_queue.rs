@@ -133,6 +133,11 @@ impl JobQueue {
         drop((timed, jobs));
     }
 
+    /// Whether this is the thread that does the jobs.
+    pub(crate) fn is_current(&self) -> bool {
+        self.shared.state.lock().thread == Some(sync::this_thread())
+    }
+
     /// Waits until the thread has ended, until `deadline` at most. Returns whether it has. A job
     /// does not wait for itself.
     pub(crate) fn wait_ended(&self, deadline: Instant) -> bool {

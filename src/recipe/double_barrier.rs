@@ -247,8 +247,8 @@ impl DoubleBarrierBuilder<'_> {
 
 /// A member that has entered a [`DoubleBarrier`].
 ///
-/// Dropping it leaves without waiting for the others, in the background. It can be sent to another
-/// thread.
+/// Dropping it leaves without waiting for the others, in the background; the end of the client waits
+/// for that, for up to a second. It can be sent to another thread.
 #[clippy::has_significant_drop]
 #[must_use = "the member leaves as soon as this is dropped"]
 pub struct Membership {

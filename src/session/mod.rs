@@ -20,6 +20,7 @@ mod call_error;
 pub(crate) mod connection;
 mod contact;
 mod created;
+mod departures;
 mod loss;
 #[cfg(all(test, shuttle))]
 pub(crate) mod memory;
@@ -58,6 +59,7 @@ pub(crate) use self::call_error::{CallError, Step};
 use self::connection::{ConnectionEvent, ConnectionState};
 pub(crate) use self::contact::{Changes, Contact, found, gone};
 pub(crate) use self::created::{find_all_created, find_plain};
+use self::departures::Departures;
 pub(crate) use self::loss::EpochBound;
 pub use self::loss::LossReason;
 use self::observe::observer::Observer;
@@ -117,6 +119,7 @@ pub(crate) struct Session {
     /// idle tenures to end. While it is stuck on a silent connection, until the link has cut that,
     /// further jobs wait: nothing that a holder must be told depends on them.
     chores: JobQueue,
+    departures: Arc<Departures>,
     orphans: Orphans,
     observation: Observation,
 }
@@ -169,6 +172,7 @@ impl Session {
                     }
                 }
             }),
+            departures: Departures::new(),
             orphans: Orphans::default(),
             observation: Observation::new(observers, fork),
         })
@@ -379,6 +383,15 @@ impl Session {
     /// Runs `job` on `zklock-chores`. Not after the end.
     pub(crate) fn submit(&self, job: impl FnOnce() + Send + 'static) {
         self.chores.run(job);
+    }
+
+    /// As [`submit`](Self::submit), and the end waits for it, for half of its bound.
+    pub(crate) fn submit_departure(&self, job: impl FnOnce() + Send + 'static) {
+        let under_way = self.departures.begin();
+        self.submit(move || {
+            job();
+            drop(under_way);
+        });
     }
 
     /// Calls `timer` on `zklock-chores`, `at` or soon after. Not after the end.

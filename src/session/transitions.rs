@@ -186,9 +186,14 @@ impl Session {
             // None of the threads is here, and the socket is the parent's.
             return;
         }
+        let deadline = sync::now() + bound;
+        // A job does not wait for those behind it.
+        if !self.chores.is_current() {
+            self.departures.wait_until_over(sync::now() + bound / 2);
+        }
         let epoch = self.epoch();
         self.shut(LossReason::Closed);
-        self.end(epoch, bound);
+        self.end(epoch, deadline.saturating_duration_since(sync::now()));
     }
 
     /// Ends what lies below the seam, after [`shut`](Self::shut), and with it the session that stood

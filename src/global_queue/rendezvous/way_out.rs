@@ -101,7 +101,8 @@ impl Rendezvous {
             return;
         }
         let this = Arc::clone(self);
-        session.submit(move || {
+        // Nobody else may be there to remove `ready` when this client has gone.
+        session.submit_departure(move || {
             let left = match member.way_out {
                 WayOut::Gone => Ok(()),
                 // What is not confirmed is reaped, and then others clear it.

@@ -185,6 +185,33 @@ fn who_has_no_time_enters_if_all_the_others_are_there() {
     wait_for_children(server(), path, 0);
 }
 
+/// A program that ends right after its members have gone left `ready` behind, which is persistent:
+/// its removal is a job of the client that was closed.
+#[test]
+fn a_client_that_is_closed_after_its_members_have_gone_leaves_nothing() {
+    let path = "/barriers/closed";
+    let proxy = Proxy::start(server().addr());
+    for turn in 0..4 {
+        let client = client_at(&proxy.connect_string());
+        let meet = || DoubleBarrier::new(&client, path, 2).expect("good");
+        let (one, two) = (meet(), meet());
+        let members = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| one.enter().expect("both are there"));
+            let inside = two.enter().expect("both are there");
+            [waits.join().expect("no panic"), inside]
+        });
+        // What they ask when they go is not answered at once.
+        proxy.delay(Duration::from_millis(20));
+        drop(members);
+        if turn % 2 == 0 {
+            client.close();
+        }
+        drop((one, two, client));
+        proxy.delay(Duration::ZERO);
+        wait_for_children(server(), path, 0);
+    }
+}
+
 /// A `ready` that was left by members who died let the next round through one by one.
 #[test]
 fn a_stale_ready_lets_nobody_through() {
