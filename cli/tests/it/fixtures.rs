@@ -8,6 +8,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use zklock::{Client, Mutex};
 
 use crate::support::{Server, wait_for_some, wait_until};
@@ -200,6 +201,11 @@ fn all(lines: &Receiver<String>) -> String {
             Err(RecvTimeoutError::Timeout) => panic!("somebody holds its output open"),
         }
     }
+}
+
+pub(crate) fn send(pid: u32, signal: Signal) {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    kill_process(pid.expect("a process id"), signal).expect("it runs");
 }
 
 /// A client to look with.

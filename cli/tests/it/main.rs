@@ -9,6 +9,7 @@ mod certificates;
 
 mod configuration;
 mod fixtures;
+mod guards;
 mod hostile;
 mod job;
 mod looking;
@@ -19,3 +20,4 @@ mod signals;
 mod terminal;
 mod test_server;
 mod tls;
+mod traces;

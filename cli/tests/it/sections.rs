@@ -2,15 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use crate::fixtures::{Running, client, queue_length, said, zklock};
+use crate::fixtures::{Running, client, queue_length, said, send, zklock};
 use crate::support::{Server, process};
-
-fn send(pid: u32, signal: Signal) {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    kill_process(pid.expect("a process id"), signal).expect("it runs");
-}
 
 #[test]
 fn a_lock_is_held_while_the_input_lasts() {

@@ -1,17 +1,12 @@
 //! Signals to the command and to what it runs.
 
 use crate::fixtures::{
-    Running, SOON, WITH_DEFAULT_SIGNALS, client, queue_length, said, wait_for_queue, zklock,
+    Running, SOON, WITH_DEFAULT_SIGNALS, client, queue_length, said, send, wait_for_queue, zklock,
 };
 use crate::support::{process, wait_until};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use std::process::Command;
-
-fn send(pid: u32, signal: Signal) {
-    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    kill_process(pid.expect("a process id"), signal).expect("it runs");
-}
 
 #[test]
 fn signals_reach_the_command() {
