@@ -9,6 +9,7 @@ use zklock::{AuthConfig, Client, ClientBuilder, ClientConfig, TlsConfig};
 
 use crate::arguments::{ConnectionArguments, Dialect, WhoMay};
 use crate::say;
+use crate::speak::{self, IfLong};
 use crate::status::Failure;
 
 /// How long to look for a server, if nobody says otherwise.
@@ -180,7 +181,17 @@ impl Connection {
     /// Connects, for those who look and do not wait.
     pub(crate) fn connect(&self) -> Result<Client, Failure> {
         let builder = self.builder()?.connect_timeout(self.connect_timeout);
+        let _waiting = self.tell_if_long(self.connect_timeout);
         Ok(builder.connect()?)
+    }
+
+    /// While servers are looked for, for that long at most.
+    pub(crate) fn tell_if_long(&self, within: Duration) -> IfLong {
+        speak::if_long(format!(
+            "no answer so far from {}; looking for up to {}",
+            self.servers(),
+            humantime::format_duration(within)
+        ))
     }
 
     /// How long connecting may take, when all of it must be done by `deadline`.

@@ -17,10 +17,12 @@ mod status;
 mod test_server;
 mod words;
 
+use std::env;
 use std::io;
 use std::process::ExitCode;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 
 use self::arguments::{Arguments, Verb};
 use self::connect::Connection;
@@ -36,6 +38,11 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => {
             let _ = error.print();
+            if error.kind() == ErrorKind::UnknownArgument && names_no_command() {
+                say(format_args!(
+                    "a command stands after `--`, as in: zklock run /locks/nightly -- backup --all"
+                ));
+            }
             // Help that was asked for is no error.
             let status = if error.use_stderr() {
                 Status::Usage.code()
@@ -47,6 +54,12 @@ fn main() -> ExitCode {
     };
     start_log(arguments.connection.verbose);
     perform(&arguments).into()
+}
+
+/// Whether a command was meant, and not said to be one.
+fn names_no_command() -> bool {
+    let mut arguments = env::args_os().skip(1);
+    arguments.any(|argument| argument == "run") && arguments.all(|argument| argument != "--")
 }
 
 /// Returns what to exit with.
@@ -71,7 +84,11 @@ fn perform(Arguments { connection, verb }: &Arguments) -> u8 {
         None => end_at_signals_as_the_first_process()
             .map_err(Failure::from)
             .and_then(|()| connection.resolve())
-            .and_then(|connection| look(&connection, verb)),
+            .and_then(|connection| look(&connection, verb))
+            .map_err(|failure| match verb {
+                Verb::Doctor(_) => failure,
+                _ => failure.advised(),
+            }),
     };
     match done {
         Ok(()) => 0,

@@ -5,18 +5,20 @@
 //! nothing but write them. What finds the queue full is dropped, and counted.
 
 use std::fmt;
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
 use crate::words;
 
 /// Lines that wait for a reader.
 const WAITING: usize = 1024;
+/// After this a person wonders what is going on.
+const LONG: Duration = Duration::from_secs(2);
 /// For the last lines to be taken.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
@@ -71,6 +73,30 @@ fn write(text: Vec<u8>) {
                 DROPPED.fetch_add(1, Ordering::Relaxed);
             }
         }
+    }
+}
+
+/// Says something to a person at a terminal if it takes long until the value is dropped. Programs and
+/// logs hear how it ended, and no more.
+#[must_use = "it is silent when it is dropped"]
+pub(crate) struct IfLong {
+    _until_dropped: Option<Sender<()>>,
+}
+
+pub(crate) fn if_long(what: String) -> IfLong {
+    let (until_dropped, dropped) = bounded(0);
+    let thread = thread::Builder::new().name("if-long".to_owned());
+    // Who cannot have a thread waits in silence.
+    let told = io::stderr().is_terminal()
+        && thread
+            .spawn(move || {
+                if dropped.recv_timeout(LONG) == Err(RecvTimeoutError::Timeout) {
+                    say(format_args!("{what}"));
+                }
+            })
+            .is_ok();
+    IfLong {
+        _until_dropped: told.then_some(until_dropped),
     }
 }
 

@@ -83,6 +83,14 @@ impl Failure {
         Self::new(Status::Usage, message)
     }
 
+    /// Where no server was reached: what to do next.
+    pub(crate) fn advised(mut self) -> Self {
+        if self.status == Status::Unreachable {
+            self.message += "; `zklock doctor` asks each server what it is";
+        }
+        self
+    }
+
     pub(crate) fn internal(message: impl fmt::Display) -> Self {
         Self::new(Status::Internal, message)
     }

@@ -11,8 +11,8 @@ use super::lock::Guard;
 use super::signals::Inbox;
 use super::supervisor::Ending;
 use super::terminal::Terminal;
-use super::{Fallen, KILL_AFTER, acquire_wanted, connect, deadline, interrupted};
-use crate::arguments::{ConnectionArguments, Hold};
+use super::{Fallen, KILL_AFTER, acquire_wanted, connect, deadline};
+use crate::arguments::{ConnectionArguments, Hold, signal_name};
 use crate::speak;
 use crate::status::{Failure, Status};
 
@@ -84,7 +84,12 @@ fn keep(guard: &Guard, path: &str, warn: Duration, inbox: &Inbox) -> Result<(), 
                 print("asked")?;
             }
             recv(inbox.forwarded) -> sent => {
-                return Err(interrupted(sent.map_or(0, |sent| sent.signal)));
+                let signal = sent.map_or(0, |sent| sent.signal);
+                let name = signal_name(signal).unwrap_or("a signal");
+                return Err(Failure::new(
+                    Status::Interrupted(signal),
+                    format!("{path}: {name} ended the hold; the lock is given back"),
+                ));
             }
             recv(timer) -> _ => {}
         }

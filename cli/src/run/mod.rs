@@ -202,9 +202,10 @@ fn connect(
         let _ = tell.send(connected);
     });
     started.map_err(Failure::internal)?;
+    let _waiting = connection.tell_if_long(within);
     select! {
         recv(told) -> connected => match connected {
-            Ok(connected) => Ok(connected?),
+            Ok(connected) => Ok(connected.map_err(|error| Failure::from(error).advised())?),
             Err(_) => Err(Failure::internal("the connecting thread has ended")),
         },
         recv(inbox.forwarded) -> sent => Err(interrupted(sent.map_or(0, |sent| sent.signal))),
@@ -277,7 +278,13 @@ fn acquire(
     } else {
         Patience::Until(deadline)
     };
+    let waiting = (!arguments.quiet).then(|| {
+        speak::if_long(format!(
+            "{path}: waiting for the lock; `zklock who {path}` shows who has it"
+        ))
+    });
     let acquired = lock.acquire(&patience, &inbox.stop());
+    drop(waiting);
     // Also when the lock came at the same time: nothing is started after a signal.
     if let Ok(Sent { signal, .. }) = inbox.forwarded.try_recv() {
         return Err(interrupted(signal));
@@ -437,6 +444,15 @@ fn kill_after(arguments: &Run, session: Duration) -> Result<Duration, Failure> {
     Ok(asked)
 }
 
+/// A signal came before there was a command.
+fn interrupted(signal: i32) -> Failure {
+    let name = signal_name(signal).unwrap_or("a signal");
+    Failure::new(
+        Status::Interrupted(signal),
+        format!("{name} ended the wait; no command was started"),
+    )
+}
+
 /// Until when to wait, connecting included.
 fn deadline(wanted: &Wanted) -> Option<Instant> {
     let timeout = wanted.timeout.filter(|timeout| !timeout.is_zero());
@@ -446,12 +462,4 @@ fn deadline(wanted: &Wanted) -> Option<Instant> {
 /// To wait for no time is not to wait.
 fn at_once(arguments: &Wanted) -> bool {
     arguments.at_once || arguments.timeout.is_some_and(|timeout| timeout.is_zero())
-}
-
-fn interrupted(signal: i32) -> Failure {
-    let name = signal_name(signal).unwrap_or("a signal");
-    Failure::new(
-        Status::Interrupted(signal),
-        format!("{name} ended it; no command was started"),
-    )
 }

@@ -25,6 +25,21 @@ fn variable<'a>(out: &'a str, name: &str) -> Option<&'a str> {
         .find_map(|line| line.strip_prefix(name)?.strip_prefix('='))
 }
 
+/// The message was that `true` was not expected.
+#[test]
+fn a_command_without_its_mark_is_told_where_it_goes() {
+    for (arguments, is_told) in [
+        (&["run", "/l", "true"][..], true),
+        (&["run", "/l", "--nosuch", "--", "true"], false),
+        (&["who", "/l", "true"], false),
+    ] {
+        let wrong = said(&mut zklock(arguments.iter().copied()));
+        assert_eq!(wrong.status, 64, "{}", wrong.err);
+        let told = wrong.err.contains("a command stands after `--`");
+        assert_eq!(told, is_told, "{}", wrong.err);
+    }
+}
+
 #[test]
 fn a_command_gets_to_know_its_lock_and_its_caller_gets_its_status() {
     let script = ["run", "/run/env", "--", "sh", "-c", "env; exit 3"];

@@ -56,7 +56,9 @@ fn a_signal_ends_a_hold_and_gives_the_lock_back() {
     let mut holder = Running::start(&mut zklock(["hold", path]));
     holder.line();
     send(holder.pid(), Signal::TERM);
-    assert_eq!(holder.end().status, 143);
+    let holder = holder.end();
+    assert_eq!(holder.status, 143);
+    assert!(holder.err.contains("TERM ended the hold"), "{}", holder.err);
     assert_eq!(queue_length(&client(), path), 0);
 }
 

@@ -258,6 +258,46 @@ fn others_in_a_pipeline_keep_the_terminal_and_stop_nobody() {
     shell.end();
 }
 
+/// It was silent for the 15 s in which it looks for a server, and for as long as it waited for a lock.
+#[test]
+fn a_person_is_told_what_a_long_wait_is_for() {
+    let port = crate::support::ports::Port::claim();
+    let servers = format!("--servers={}", port.addr());
+    let mut nobody = OnTerminal::zklock(&["who", &servers, "--connect-timeout=4s", "/l"]);
+    nobody.expect(&format!("no answer so far from {}", port.addr()));
+    nobody.expect("`zklock doctor` asks");
+    assert_eq!(nobody.end(), Some(69));
+    let path = "/terminal/patience";
+    let holder = ["run", path, "--", "sh", "-c", "echo ready; read line"];
+    let holder = Running::start(&mut zklock(holder)).expect("ready");
+    let mut waiting = OnTerminal::zklock(&["run", path, "--", "echo", "ran"]);
+    waiting.expect("waiting for the lock; `zklock who /terminal/patience`");
+    holder.finish();
+    waiting.expect("ran");
+    assert_eq!(waiting.end(), Some(0));
+}
+
+/// A whole pipeline in the background, whose reader asks for keys: the terminal stops all of its group
+/// for that, and zklock is of the group.
+#[test]
+fn a_reader_in_the_background_stops_itself_alone() {
+    let path = "/terminal/background-reader";
+    let shell = OnTerminal::shell();
+    let program = env!("CARGO_BIN_EXE_zklock");
+    // It asks when there is a command: what the shell has not made a zklock yet would be stopped.
+    shell.type_in(&format!(
+        "{program} run --session-timeout=3s {path} -- sh -c 'echo working; sleep 1000' | \
+         (read first; read line </dev/tty; echo \"<$line>\") &\n"
+    ));
+    wait_for_queue(&client(), path, 1);
+    // Past the end of a session that nobody keeps up.
+    let next = ["run", "--timeout=7s", path, "--", "true"];
+    assert_eq!(crate::fixtures::said(&mut zklock(next)).status, 75);
+    shell.type_in("kill %1; kill -CONT %1; wait; exit\n");
+    shell.end();
+    wait_for_queue(&client(), path, 0);
+}
+
 /// Ctrl-C went to the command alone, and the script went on with its next step.
 #[test]
 fn control_c_ends_the_script_that_runs_us() {
