@@ -39,18 +39,32 @@ impl Ensemble {
 
     /// As [`Ensemble::start`], each server set up as the builder says.
     pub(crate) fn start_with(size: usize, builder: &ServerBuilder) -> Ensemble {
-        Ensemble::start_wired(size, builder, Wiring::Direct)
+        Ensemble::start_wired(size, 0, builder, Wiring::Direct)
     }
 
     /// As [`Ensemble::start_with`], but what the servers say to each other goes
     /// through proxies; see [`Ensemble::links`].
     pub(crate) fn start_proxied(size: usize, builder: &ServerBuilder) -> Ensemble {
-        Ensemble::start_wired(size, builder, Wiring::Proxied)
+        Ensemble::start_wired(size, 0, builder, Wiring::Proxied)
     }
 
-    fn start_wired(size: usize, builder: &ServerBuilder, wiring: Wiring) -> Ensemble {
+    /// As [`Ensemble::start_with`], with observers of the leader behind those who vote.
+    pub(crate) fn start_observed(
+        voters: usize,
+        observers: usize,
+        builder: &ServerBuilder,
+    ) -> Ensemble {
+        Ensemble::start_wired(voters + observers, observers, builder, Wiring::Direct)
+    }
+
+    fn start_wired(
+        size: usize,
+        observers: usize,
+        builder: &ServerBuilder,
+        wiring: Wiring,
+    ) -> Ensemble {
         for _ in 0..PORT_ATTEMPTS {
-            let ensemble = Ensemble::prepare(size, builder, wiring);
+            let ensemble = Ensemble::prepare(size, observers, builder, wiring);
             ensemble.servers.iter().for_each(Server::relaunch);
             match ensemble.wait_until_all_serve() {
                 Ok(()) => return ensemble,
@@ -61,7 +75,9 @@ impl Ensemble {
         panic!("in each of {PORT_ATTEMPTS} tries some port was taken before it could be bound");
     }
 
-    fn prepare(size: usize, builder: &ServerBuilder, wiring: Wiring) -> Ensemble {
+    /// The last of them are observers.
+    fn prepare(size: usize, observers: usize, builder: &ServerBuilder, wiring: Wiring) -> Ensemble {
+        let observes = |server| server + observers >= size;
         let peer_ports: Vec<(Port, Port)> =
             (0..size).map(|_| (Port::claim(), Port::claim())).collect();
         let builder = builder
@@ -77,11 +93,17 @@ impl Ensemble {
                 for (peer, (quorum, election)) in peer_ports.iter().enumerate() {
                     // Its own line is what a server listens at.
                     let by_proxy = links.as_ref().filter(|_| peer != own);
-                    let address = match by_proxy {
+                    let mut address = match by_proxy {
                         Some(links) => links.address(own, peer),
                         None => format!("127.0.0.1:{}:{}", quorum.number(), election.number()),
                     };
+                    if observes(peer) {
+                        address += ":observer";
+                    }
                     builder = builder.setting(&format!("server.{}", member_id(peer)), &address);
+                }
+                if observes(own) {
+                    builder = builder.setting("peerType", "observer");
                 }
                 builder.prepare(Port::claim(), Some(Membership(member_id(own))))
             })

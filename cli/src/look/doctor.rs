@@ -283,23 +283,25 @@ fn judge_observers(servers: &[Server]) -> Vec<String> {
     let answered = servers
         .iter()
         .filter_map(|server| Some((&server.host, server.answer.as_ref().ok()?)));
-    let mut named: Vec<_> = answered
+    let harm = "gets its data from a follower (observerMasterPort), a lock can look held that is lost; \
+                name voting servers";
+    let said = answered
         .clone()
         .filter(|(_, answer)| answer.mode.as_deref() == Some("observer"))
-        .map(|(host, _)| host.clone())
-        .collect();
-    named.extend(answered.flat_map(|(_, answer)| answer.observers.clone()));
-    named.sort_unstable();
-    named.dedup();
-    named
-        .into_iter()
+        .map(|(host, _)| format!("{host} is an observer: if it {harm}"));
+    // By the names that the servers have for each other.
+    let listed = answered
+        .flat_map(|(_, answer)| answer.observers.clone())
         .map(|host| {
             format!(
-                "{host} is an observer: one that gets its data from a follower \
-                 (observerMasterPort) can make a lock look held that is lost; name voting servers"
+                "{host} is an observer, as the ensemble's list has it: if it is one of the servers \
+                 named, and {harm}"
             )
-        })
-        .collect()
+        });
+    let mut findings: Vec<_> = said.chain(listed).collect();
+    findings.sort_unstable();
+    findings.dedup();
+    findings
 }
 
 fn judge_times(

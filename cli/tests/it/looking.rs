@@ -1,7 +1,7 @@
 //! The verbs that look at locks.
 
 use crate::fixtures::{Running, SOON, bare, client, said, server, wait_for_queue, zklock};
-use crate::support::wait_until;
+use crate::support::{Ensemble, Server, wait_until};
 
 fn hold(path: &str, more: &[&str]) -> Running {
     let all = ["run"].iter().chain(more).copied().chain([path]);
@@ -207,6 +207,30 @@ fn the_doctor_looks_at_the_servers() {
     ] {
         assert!(doctor.out.contains(part), "{part}: {}", doctor.out);
     }
+}
+
+/// A real one: it says so itself.
+#[test]
+fn the_doctor_warns_of_observers() {
+    let ensemble = Ensemble::start_observed(2, 1, &Server::builder());
+    let observer = ensemble.server(2).connect_string();
+    let doctor = |servers: &str| said(bare().args(["doctor", "--servers", servers]));
+    let all = doctor(&ensemble.connect_string());
+    assert_eq!(all.status, 0, "{}", all.err);
+    for part in ["leader", "follower", "observer"] {
+        assert!(
+            all.out.contains(&format!(", {part}\n")),
+            "{part}: {}",
+            all.out
+        );
+    }
+    let warning = format!("! {observer} is an observer");
+    assert!(all.out.contains(&warning), "{}", all.out);
+    assert_eq!(all.out.matches("is an observer").count(), 1, "{}", all.out);
+    // Voting servers alone are what is advised.
+    let voters = [0, 1].map(|index| ensemble.server(index).connect_string());
+    let voters = doctor(&voters.join(","));
+    assert!(!voters.out.contains("observer"), "{}", voters.out);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::certificates::{Authority, Certified};
 use crate::fixtures::{Said, bare, said};
-use crate::support::Server;
+use crate::support::{Ensemble, Server};
 
 const PROTOCOL: &str = "TLSv1.3";
 
@@ -59,6 +59,25 @@ fn the_doctor_speaks_tls() {
     let clear = said(clear.args(["doctor", "--connect-timeout=2s"]));
     assert_eq!(clear.status, 69, "{}", clear.err);
     assert!(clear.out.contains("at a port for TLS"), "{}", clear.out);
+}
+
+/// Over TLS no server says its role; the ensemble's own list does, to whoever may read it.
+#[test]
+fn the_doctor_finds_observers_over_tls() {
+    let authority = Authority::new("tests");
+    let own = authority.certify("server", &["127.0.0.1"]);
+    let builder = Server::builder().secure(&own.store, &authority.file(), "none", PROTOCOL);
+    let ensemble = Ensemble::start_observed(2, 1, &builder);
+    let voter = ensemble.server(0).secure_connect_string();
+    let mut doctor = bare();
+    doctor.env("ZK_CONNECT", voter);
+    let doctor = said(doctor.env("ZK_TLS_CA", authority.file()).arg("doctor"));
+    assert_eq!(doctor.status, 0, "{}", doctor.err);
+    assert!(
+        doctor.out.contains("! 127.0.0.1 is an observer"),
+        "{}",
+        doctor.out
+    );
 }
 
 /// Says what is to be done in words of the command, not of the library.
