@@ -14,6 +14,7 @@ mod hostile;
 mod job;
 mod looking;
 mod losses;
+mod recipes;
 mod running;
 mod sections;
 mod signals;
