@@ -7,10 +7,6 @@
 //! `cargo bench` measures, `cargo bench -- --test` runs everything once. A server is started unless
 //! `ZK_CONNECT` names one; `scripts/install-curator` says what else is needed.
 
-mod measure;
-#[path = "../tests/support/mod.rs"]
-mod support;
-
 use std::cell::RefCell;
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -20,11 +16,11 @@ use std::time::{Duration, Instant};
 use criterion::Criterion;
 use zklock::{Client, Mutex};
 
-use measure::bench::Bench;
-use measure::results::{self, Pair};
-use measure::servers::Servers;
-use measure::table::{self, Target, per_cycle};
-use support::Curator;
+use testbed::Curator;
+use testbed::measure::bench::Bench;
+use testbed::measure::results::{self, Pair};
+use testbed::measure::servers::Servers;
+use testbed::measure::table::{self, Target, per_cycle};
 
 /// Far more than it takes.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -34,7 +30,7 @@ const STRETCH: u64 = 20;
 fn main() {
     let server = Servers::given_or_started(None);
     let servers = server.connect_string();
-    support::at_full_speed();
+    testbed::at_full_speed();
     let subject = Subject {
         client: Client::connect(servers).expect("the server serves"),
         curator: RefCell::new(Curator::start(servers)),

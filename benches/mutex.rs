@@ -7,22 +7,18 @@
 //! `cargo bench` measures, `cargo bench -- --test` runs everything once. A server is started
 //! unless `ZK_CONNECT` names one.
 
-mod measure;
-#[path = "../tests/support/mod.rs"]
-mod support;
-
 use std::hint::black_box;
 use std::time::Duration;
 
 use criterion::Criterion;
 use zklock::{Client, Mutex, MutexBuilder};
 
-use measure::bench::{Bench, nanos, repeat};
-use measure::fifo::Fifo;
-use measure::plain::Plain;
-use measure::servers::Servers;
-use measure::steady;
-use measure::table::{self, Target, per_cycle};
+use testbed::measure::bench::{Bench, nanos, repeat};
+use testbed::measure::fifo::Fifo;
+use testbed::measure::plain::Plain;
+use testbed::measure::servers::Servers;
+use testbed::measure::steady;
+use testbed::measure::table::{self, Target, per_cycle};
 
 const LINGER: Duration = Duration::from_secs(5);
 /// Stretches of the references: some 10 ms and more.

@@ -3,10 +3,6 @@
 //! As `benches/mutex.rs`: each sample is taken right beside a stretch of the reference, and the
 //! table gives the medians of the samples' own ratios.
 
-mod measure;
-#[path = "../tests/support/mod.rs"]
-mod support;
-
 use std::hint::black_box;
 use std::time::Duration;
 
@@ -16,11 +12,11 @@ use zklock::{
     SemaphoreMutex, SimpleMutex,
 };
 
-use measure::bench::{Bench, nanos};
-use measure::plain::Plain;
-use measure::servers::Servers;
-use measure::steady;
-use measure::table::{self, Target};
+use testbed::measure::bench::{Bench, nanos};
+use testbed::measure::plain::Plain;
+use testbed::measure::servers::Servers;
+use testbed::measure::steady;
+use testbed::measure::table::{self, Target};
 
 const LINGER: Duration = Duration::from_secs(5);
 /// A stretch of the reference: some 10 ms.

@@ -2,22 +2,15 @@
 //!
 //! `cargo bench --features tls` measures, `-- --test` runs everything once. It starts its own server.
 
-#[path = "../tests/support/certificates.rs"]
-#[expect(dead_code, reason = "the tests use all of it")]
-mod certificates;
-mod measure;
-#[path = "../tests/support/mod.rs"]
-mod support;
-
 use std::hint::black_box;
 
 use criterion::Criterion;
 use zklock::{Client, Mutex, Tls};
 
-use certificates::Authority;
-use measure::bench::Bench;
-use measure::table::{self, Target};
-use support::Server;
+use testbed::Server;
+use testbed::certificates::Authority;
+use testbed::measure::bench::Bench;
+use testbed::measure::table::{self, Target};
 
 /// Java compiles what has run often; let it do so before anything is compared.
 const WARM_UP: u32 = 3_000;

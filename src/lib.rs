@@ -101,6 +101,7 @@
 
 // The model leaves out the public face, so what only that calls looks unused in it. The ordinary build
 // looks for dead code.
+#![warn(missing_debug_implementations, missing_docs)]
 #![cfg_attr(shuttle, allow(dead_code, unused_imports))]
 
 #[cfg(not(shuttle))]

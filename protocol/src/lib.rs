@@ -22,6 +22,8 @@
 //! # Ok::<(), zklock_protocol::Malformed>(())
 //! ```
 
+#![warn(missing_debug_implementations, missing_docs)]
+
 mod children;
 mod error_code;
 mod expected;

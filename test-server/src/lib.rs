@@ -49,6 +49,8 @@
 //! as a ZooKeeper does that was not set up for them. It lists children in no useful order, as
 //! servers do, but in the same order in each run.
 
+#![warn(missing_debug_implementations, missing_docs)]
+
 mod builder;
 mod connections;
 mod core;

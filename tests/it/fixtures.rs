@@ -1,17 +1,14 @@
 //! What the tests share: a server that nobody harms, clients, and checks of what was left behind.
 
 #[cfg(feature = "tls")]
-mod cover;
+pub(crate) mod cover;
 
-use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use testbed::{RawSession, Server, wait_for_some};
 use zklock::{Client, ClientBuilder, Mutex};
-
-use crate::support::{RawSession, Server, wait_for_some};
 
 /// Long enough for anything that happens at all.
 pub(crate) const SOON: Duration = Duration::from_secs(30);
@@ -83,68 +80,6 @@ pub(crate) fn wait_for_children(server: &Server, path: &str, count: usize) {
         found.is_some(),
         "not within {SOON:?}: {count} children in {path}: there are {left:?}"
     );
-}
-
-/// A process that does as it is told; see `tests/puppet`.
-pub(crate) struct Puppet {
-    child: Child,
-    to: ChildStdin,
-    from: BufReader<ChildStdout>,
-}
-
-impl Puppet {
-    pub(crate) fn start(servers: &str, path: &str) -> Self {
-        let mut command = Command::new(example("puppet"));
-        #[cfg(feature = "tls")]
-        if let Some(cover) = cover::get() {
-            command.env("ZK_TLS_CA", cover.ca());
-            command.args([&cover.before(servers), path]);
-        } else {
-            command.args([servers, path]);
-        }
-        #[cfg(not(feature = "tls"))]
-        command.args([servers, path]);
-        let mut child = command
-            .arg(T.as_millis().to_string())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the example `puppet`; build it by `cargo build --examples`");
-        let mut puppet = Self {
-            to: child.stdin.take().expect("piped"),
-            from: BufReader::new(child.stdout.take().expect("piped")),
-            child,
-        };
-        assert_eq!(puppet.answer(), "ready");
-        puppet
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    pub(crate) fn command(&mut self, command: &str) {
-        writeln!(self.to, "{command}").expect("it lives");
-    }
-
-    pub(crate) fn answer(&mut self) -> String {
-        let mut line = String::new();
-        self.from.read_line(&mut line).expect("text");
-        line.trim_end().to_owned()
-    }
-
-    pub(crate) fn say(&mut self, command: &str) -> String {
-        self.command(command);
-        self.answer()
-    }
-}
-
-impl Drop for Puppet {
-    fn drop(&mut self) {
-        // Fails when it has ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// Cargo builds examples before it runs tests, and puts them beside the tests' folder.

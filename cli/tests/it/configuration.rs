@@ -5,10 +5,10 @@ use std::fs;
 use std::os::unix::ffi::OsStringExt;
 use std::process::Command;
 
+use testbed::ports::Port;
 use zklock::Client;
 
 use crate::fixtures::{Running, bare, said, server, zklock};
-use crate::support::ports::Port;
 
 /// Everything that a run makes was open to everybody, whatever `ZK_ACL` said.
 #[test]

@@ -9,9 +9,8 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use testbed::{Server, wait_for_some, wait_until};
 use zklock::{Client, Mutex};
-
-use crate::support::{Server, wait_for_some, wait_until};
 
 /// For what must happen, and takes no time by itself.
 pub(crate) const SOON: Duration = Duration::from_secs(30);

@@ -6,9 +6,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use testbed::{Direction, Proxy, process, wait_until};
 
 use crate::fixtures::{Running, SOON, client, queue_length, said, send, server, zklock};
-use crate::support::{Direction, Proxy, process, wait_until};
 use crate::traces::{Traces, WAYS_OUT, both_ways, watchdog_of};
 
 /// SIGKILL of zklock: the command died, its children went on beside the next one.

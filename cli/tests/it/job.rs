@@ -8,12 +8,12 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, geteuid};
+use testbed::{Direction, Proxy, process, wait_for_some, wait_until};
 
 use crate::fixtures::{
     Running, SOON, WITH_DEFAULT_SIGNALS, client, queue_length, said, send, server, wait_for_queue,
     zklock,
 };
-use crate::support::{Direction, Proxy, process, wait_for_some, wait_until};
 use crate::traces::{Traces, WAYS_OUT, WORK, both_ways, watchdog_of};
 
 /// `timeout(1)` in the script, a shell with job control, a session of its own, a daemon, another

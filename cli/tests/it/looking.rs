@@ -1,7 +1,7 @@
 //! The verbs that look at locks.
 
 use crate::fixtures::{Running, SOON, bare, client, said, server, wait_for_queue, zklock};
-use crate::support::{Ensemble, Server, wait_until};
+use testbed::{Ensemble, Server, wait_until};
 
 fn hold(path: &str, more: &[&str]) -> Running {
     let all = ["run"].iter().chain(more).copied().chain([path]);
@@ -133,7 +133,7 @@ fn a_watch_tells_of_each_change() {
     assert!(watch.line().contains("got   holds"));
     assert_eq!(second.finish().status, 0);
     assert!(watch.line().contains("left  holds"));
-    crate::support::process::kill(watch.pid());
+    testbed::process::kill(watch.pid());
     // Killed: no status to look at.
 }
 

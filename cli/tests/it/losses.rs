@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::fixtures::{Running, SOON, bare, client, said, server, wait_for_queue, zklock};
-use crate::support::{Direction, Proxy, Server, process, wait_until};
+use testbed::{Direction, Proxy, Server, process, wait_until};
 
 #[test]
 fn a_command_is_asked_to_end_when_its_server_goes_away() {

@@ -1,12 +1,5 @@
 //! The command as a user has it, on real servers.
 
-#[path = "../../../tests/support/mod.rs"]
-mod support;
-
-#[path = "../../../tests/support/certificates.rs"]
-#[allow(dead_code, reason = "the tests of the library use all of it")]
-mod certificates;
-
 mod configuration;
 mod fixtures;
 mod guards;

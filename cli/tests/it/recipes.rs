@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
+use testbed::wait_until;
 
 use crate::fixtures::{
     Running, SOON, Said, client, queue_length, said, send, server, wait_for_queue,
 };
-use crate::support::wait_until;
 
 const RECIPES: &str = include_str!("../../../docs/command-recipes.md");
 const PAGE: &str = include_str!("../../../docs/command.md");

@@ -5,10 +5,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use testbed::ports::Port;
 use zklock::{Acl, Client, Mutex};
 
 use crate::fixtures::{Running, bare, client, queue_length, said, server, wait_for_queue, zklock};
-use crate::support::ports::Port;
 
 /// Says `ready`, and runs until its input ends.
 const HOLD: &str = "echo ready; read line; exit 0";

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use testbed::{Server, process};
 
 use crate::fixtures::{Running, client, queue_length, said, send, zklock};
-use crate::support::{Server, process};
 
 #[test]
 fn a_lock_is_held_while_the_input_lasts() {

@@ -3,10 +3,10 @@
 use crate::fixtures::{
     Running, SOON, WITH_DEFAULT_SIGNALS, client, queue_length, said, send, wait_for_queue, zklock,
 };
-use crate::support::{process, wait_until};
 
 use rustix::process::Signal;
 use std::process::Command;
+use testbed::{process, wait_until};
 
 #[test]
 fn signals_reach_the_command() {

@@ -11,7 +11,7 @@ use crate::fixtures::{
     Running, SOON, WITH_DEFAULT_SIGNALS, client, queue_length, server, status_of, wait_for_queue,
     zklock,
 };
-use crate::support::{wait_for_some, wait_until};
+use testbed::{wait_for_some, wait_until};
 
 const CTRL_C: &str = "\x03";
 const CTRL_Z: &str = "\x1a";
@@ -261,7 +261,7 @@ fn others_in_a_pipeline_keep_the_terminal_and_stop_nobody() {
 /// It was silent for the 15 s in which it looks for a server, and for as long as it waited for a lock.
 #[test]
 fn a_person_is_told_what_a_long_wait_is_for() {
-    let port = crate::support::ports::Port::claim();
+    let port = testbed::ports::Port::claim();
     let servers = format!("--servers={}", port.addr());
     let mut nobody = OnTerminal::zklock(&["who", &servers, "--connect-timeout=4s", "/l"]);
     nobody.expect(&format!("no answer so far from {}", port.addr()));

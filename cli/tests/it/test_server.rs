@@ -24,5 +24,5 @@ fn a_server_for_scripts_says_where_it_is_and_serves() {
     let port = servers.rsplit(':').next().expect("it has a port");
     let second = said(bare().args(["test-server", "--port", port]));
     assert_eq!(second.status, 70, "{}", second.err);
-    crate::support::process::kill(server.pid());
+    testbed::process::kill(server.pid());
 }

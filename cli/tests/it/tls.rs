@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::certificates::{Authority, Certified};
 use crate::fixtures::{Said, bare, said};
-use crate::support::{Ensemble, Server};
+use testbed::certificates::{Authority, Certified};
+use testbed::{Ensemble, Server};
 
 const PROTOCOL: &str = "TLSv1.3";
 

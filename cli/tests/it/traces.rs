@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::fixtures::{SOON, said, zklock};
-use crate::support::{wait_for_some, wait_until};
+use testbed::{wait_for_some, wait_until};
 
 /// Ways out of the command's process group; `$W` is what then works.
 pub(crate) const WAYS_OUT: [(&str, &str); 7] = [

@@ -5,15 +5,8 @@ use super::super::voice::{Answer, Company, Slot};
 use super::*;
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
-
-#[path = "../../../tests/support/certificates.rs"]
-#[allow(dead_code, reason = "the integration tests use all of it")]
-mod certificates;
-#[path = "../../../tests/support/terminator.rs"]
-mod terminator;
-
-use self::certificates::{Authority, Certified};
-use self::terminator::Terminator;
+use testbed::certificates::{Authority, Certified};
+use testbed::terminator::Terminator;
 
 const LOOPBACK: &[&str] = &["127.0.0.1"];
 

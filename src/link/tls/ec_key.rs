@@ -142,11 +142,11 @@ mod tests {
 
     use super::*;
 
-    const P256: &[u8] = include_bytes!("../../../tests/support/keystore/alice-p256.pem");
-    const P256_KEY: &[u8] = include_bytes!("../../../tests/support/keystore/alice-p256.key");
-    const P256_SEC1: &[u8] = include_bytes!("../../../tests/support/keystore/alice-p256.sec1.key");
-    const P384: &[u8] = include_bytes!("../../../tests/support/keystore/alice-p384.pem");
-    const P384_KEY: &[u8] = include_bytes!("../../../tests/support/keystore/alice-p384.key");
+    const P256: &[u8] = include_bytes!("../../../testbed/keystore/alice-p256.pem");
+    const P256_KEY: &[u8] = include_bytes!("../../../testbed/keystore/alice-p256.key");
+    const P256_SEC1: &[u8] = include_bytes!("../../../testbed/keystore/alice-p256.sec1.key");
+    const P384: &[u8] = include_bytes!("../../../testbed/keystore/alice-p384.pem");
+    const P384_KEY: &[u8] = include_bytes!("../../../testbed/keystore/alice-p384.key");
 
     fn certificate(pem: &[u8]) -> CertificateDer<'static> {
         CertificateDer::from_pem_slice(pem).expect("a certificate")

@@ -8,7 +8,7 @@ use std::time::Duration;
 use zklock_test::Server;
 use zookeeper::{Acl, CreateMode, WatchedEvent, WatchedEventType, ZkError, ZooKeeper};
 
-use crate::support::kazoo;
+use testbed::kazoo;
 
 const T: Duration = Duration::from_secs(10);
 const SOON: Duration = Duration::from_secs(30);

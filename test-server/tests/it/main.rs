@@ -1,8 +1,5 @@
 //! The server against clients that were not written for it, and beside Apache ZooKeeper.
 
-#[path = "../../../tests/support/mod.rs"]
-mod support;
-
 mod clients;
 mod differential;
 mod hostile;

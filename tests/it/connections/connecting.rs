@@ -3,11 +3,11 @@
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
+use testbed::raw::Flags;
+use testbed::wait_until;
 use zklock::{Client, ConnectionState};
 
 use crate::fixtures::{SOON, T, mutex, raw, server};
-use crate::support::raw::Flags;
-use crate::support::wait_until;
 
 /// A host that takes connections and never says a word.
 fn silent() -> (TcpListener, String) {
@@ -97,7 +97,7 @@ fn every_server_has_a_reason_however_short_the_time() {
 /// A call that has waited for a connection in vain says what is wrong with the servers, too.
 #[test]
 fn a_call_without_contact_says_what_is_wrong_with_each_server() {
-    let server = crate::support::Server::start();
+    let server = testbed::Server::start();
     let client = Client::builder(&server.connect_string())
         .retry(zklock::RetryPolicy::new().give_up_after(Some(Duration::from_secs(2))))
         .connect()

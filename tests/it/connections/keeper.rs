@@ -9,11 +9,11 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use testbed::proxy::Matcher;
+use testbed::{Action, Proxy, Server, opcode};
 use zklock::{Client, ConnectionEvent, MultiLock, MultiLockBuilder};
 
 use crate::fixtures::{SOON, T, mutex, wait_for_children};
-use crate::support::proxy::Matcher;
-use crate::support::{Action, Proxy, Server, opcode};
 
 /// Of the handshake it grants.
 const LEAST_TIMEOUT: Duration = Duration::from_secs(10);

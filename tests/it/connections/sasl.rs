@@ -3,10 +3,10 @@
 use std::fs;
 use std::time::Duration;
 
+use testbed::Server;
 use zklock::{Acl, Client, ConnectionEvent, Permissions};
 
 use crate::fixtures::{SOON, mutex};
-use crate::support::Server;
 
 /// One of the passwords has what ends a line elsewhere.
 const ACCOUNTS: &str = r#"Server {

@@ -5,11 +5,11 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
+use testbed::certificates::{Authority, Certified};
+use testbed::{Proxy, Server, wait_until};
 use zklock::{Acl, Client, ClientBuilder, ConnectionEvent, LossReason, Permissions, Tls};
 
-use crate::certificates::{Authority, Certified};
 use crate::fixtures::{SOON, T, mutex};
-use crate::support::{Proxy, Server, wait_until};
 
 const LOOPBACK: &[&str] = &["127.0.0.1", "localhost"];
 
@@ -150,7 +150,7 @@ fn a_certificate_is_an_identity() {
 fn keys_out_of_a_java_keystore_are_taken() {
     let authority = Authority::new("tests");
     let own = authority.certify("server", LOOPBACK);
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/keystore");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testbed/keystore");
     for curve in ["p256", "p384"] {
         let alice = folder.join(format!("alice-{curve}.pem"));
         let key = folder.join(format!("alice-{curve}.key"));

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::fixtures::{SOON, T, children, client_at, mutex, server, wait_for_children};
-use crate::support::{Action, Direction, Matcher, Proxy, opcode};
+use testbed::{Action, Direction, Matcher, Proxy, opcode};
 
 fn proxied() -> (Proxy, zklock::Client) {
     let proxy = Proxy::start(server().addr());

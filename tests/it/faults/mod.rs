@@ -2,7 +2,6 @@
 
 mod lost_replies;
 mod outages;
-mod partitions;
 mod refusals;
 mod sessions;
 mod slow_networks;

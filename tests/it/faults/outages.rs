@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use testbed::{Direction, Ensemble, Proxy, Server, opcode, wait_until};
 use zklock::{ConnectionEvent, LockState, RetryPolicy, RwLock, Semaphore};
 
 use crate::fixtures::{SOON, T, children, client_at, mutex, server, wait_for_children};
-use crate::support::{Direction, Ensemble, Proxy, Server, opcode, wait_until};
 
 /// The crate's own handle ends its session at the first disconnect after a while of load; ours
 /// must keep it, and the node.
@@ -33,9 +33,8 @@ fn a_reset_under_load_keeps_session_and_lock() {
         let mut resets = 0;
         while begun.elapsed() < T + Duration::from_secs(2) {
             let deletes = proxy.counters().requested(opcode::DELETE);
-            let busy = |counters: &crate::support::Counters| {
-                counters.requested(opcode::DELETE) > deletes + 500
-            };
+            let busy =
+                |counters: &testbed::Counters| counters.requested(opcode::DELETE) > deletes + 500;
             proxy.wait_for(busy, SOON);
             proxy.reset_all();
             resets += 1;

@@ -8,6 +8,9 @@ mod ready;
 use std::thread::{JoinHandle, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
+use testbed::proxy::Trap;
+use testbed::raw::Flags;
+use testbed::{Action, Matcher, Proxy, RawSession, opcode, wait_until};
 use zklock::{
     Acl, AcquireOptions, Client, ConnectionEvent, LockState, Permissions, RwLock, Semaphore,
     SimpleMutex,
@@ -16,9 +19,6 @@ use zklock::{
 use crate::fixtures::{
     SOON, T, builder, children, client_at, mutex, raw, server, wait_for_children,
 };
-use crate::support::proxy::Trap;
-use crate::support::raw::Flags;
-use crate::support::{Action, Matcher, Proxy, RawSession, opcode, wait_until};
 
 /// The server has too much to do, and has not begun with it.
 const THROTTLED: i32 = -127;
@@ -278,7 +278,7 @@ fn releases_that_a_stalled_server_has_no_room_for_are_made_on_the_next_connectio
     let guards: Vec<_> = (0..HOLDS)
         .map(|number| mutex(&client, &folder(number)).lock().expect("free"))
         .collect();
-    proxy.black_hole(crate::support::Direction::ToServer);
+    proxy.black_hole(testbed::Direction::ToServer);
     std::thread::scope(|scope| {
         let all: Vec<_> = (0..BALLAST)
             .map(|number| scope.spawn(move || ballast(number).map(drop)))

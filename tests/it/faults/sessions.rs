@@ -1,15 +1,16 @@
 //! Sessions that end: by expiry, by a stopped process, by an administrator.
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
+use testbed::{Proxy, Server, process, wait_until};
 use zklock::{Acl, ConnectionEvent, LockState, RwLock, SimpleMutex};
 
 use crate::fixtures::{
-    Puppet, SOON, T, children, client, client_at, example, mutex, raw, server, wait_for_children,
+    SOON, T, children, client, client_at, mutex, raw, server, wait_for_children,
 };
-use crate::support::{Proxy, Server, process, wait_until};
+use crate::puppet::Puppet;
 
 /// Stopped for longer than its session lives, a process goes on in the middle of its section. On
 /// its first look it must know, and a store that checks tokens must refuse its writes.
@@ -198,15 +199,12 @@ fn a_lost_lock_is_not_entered_again() {
 /// too long, so it says what it must be told. Another process, for a logger of its own.
 #[test]
 fn a_short_timeout_is_warned_of_where_the_tick_is_not_known() {
-    let mut puppet = Command::new(example("puppet"))
-        .args([&server().connect_string(), "/session/ticks", "3000"])
+    let mut program = Puppet::program(&server().connect_string(), "/session/ticks");
+    program
         .env("RUST_LOG", "zklock=warn")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the example `puppet`");
-    let said = BufReader::new(puppet.stderr.take().expect("piped"));
+        .stderr(Stdio::piped());
+    let mut puppet = Puppet::started(program);
+    let said = BufReader::new(puppet.stderr());
     let (sender, lines) = crossbeam_channel::unbounded();
     let reader = std::thread::spawn(move || {
         for line in said.lines().map_while(Result::ok) {
@@ -215,9 +213,7 @@ fn a_short_timeout_is_warned_of_where_the_tick_is_not_known() {
         }
     });
     let line = lines.recv_timeout(SOON);
-    // It lives as long as its input is open.
-    drop(puppet.stdin.take());
-    puppet.wait().expect("it is our child");
+    puppet.end();
     reader.join().expect("no panic");
     let line = line.expect("a warning");
     for part in ["timeout of 3s", "tickTime", "ClientBuilder::tick_time"] {

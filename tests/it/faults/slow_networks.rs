@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use testbed::Proxy;
 use zklock::AcquireOptions;
 
 use crate::fixtures::{SOON, apache, builder, mutex};
-use crate::support::Proxy;
 
 /// 4 Mbit/s.
 const RATE: u32 = 500_000;

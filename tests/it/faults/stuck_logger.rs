@@ -6,16 +6,17 @@
 
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
+use testbed::process::test_alone;
+use testbed::{Direction, Proxy, wait_for_some};
 use zklock::{
     AcquireOptions, ConnectionEvent, DoubleBarrier, LossReason, MultiLock, RwLock, Semaphore,
     SharedCount, SimpleMutex,
 };
 
 use crate::fixtures::{SOON, client_at, mutex, server};
-use crate::support::{Direction, Proxy, wait_for_some};
 
 const SERVER: &str = "ZKLOCK_TEST_STUCK_LOGGER_AT";
 const PANICS: &str = "ZKLOCK_TEST_LOGGER_PANICS";
@@ -44,15 +45,8 @@ fn a_panicking_logger_orphans_no_node_and_aborts_nothing() {
 }
 
 fn runs_well(test: &str, panics: bool) {
-    let program = env::current_exe().expect("a test knows its program");
-    let mut command = Command::new(program);
-    command
-        .args([
-            "--exact",
-            &format!("faults::stuck_logger::{test}"),
-            "--nocapture",
-        ])
-        .env(SERVER, server().addr().to_string());
+    let mut command = test_alone(module_path!(), test);
+    command.env(SERVER, server().addr().to_string());
     if panics {
         command.env(PANICS, "1");
     }

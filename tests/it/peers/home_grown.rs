@@ -6,11 +6,11 @@
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
+use testbed::RawSession;
+use testbed::raw::Flags;
 use zklock::{Client, Participant, RwLock};
 
 use crate::fixtures::{SOON, children, client, raw, server, wait_for_children};
-use crate::support::RawSession;
-use crate::support::raw::Flags;
 
 fn lock_at(client: &Client, path: &str) -> RwLock {
     RwLock::builder(client, path)

@@ -5,11 +5,11 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
+use testbed::{Curator, Kazoo};
 use zklock::{Mutex, Participant};
 
 use crate::fixtures::{SOON, children, client, mutex, server, wait_for_children};
 use crate::history::{History, OURS, assert_disjoint, count, turns};
-use crate::support::{Curator, Kazoo};
 
 const ROUNDS: usize = 30;
 /// As long as kazoo's.

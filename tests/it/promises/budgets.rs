@@ -11,12 +11,12 @@ use std::thread;
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use testbed::{Counters, Proxy, opcode};
 use zklock::{
     Client, DoubleBarrier, LockRegistry, MultiLock, RwLock, Semaphore, SemaphoreMutex, SimpleMutex,
 };
 
 use crate::fixtures::{SOON, client_at, mutex, server};
-use crate::support::{Counters, Proxy, opcode};
 
 const CYCLES: u32 = 50;
 

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use testbed::{Proxy, opcode};
 use zklock::{Client, FencingToken, Mutex};
 
 use crate::fixtures::{T, builder, children, client_at, mutex, raw, server, wait_for_children};
-use crate::support::{Proxy, opcode};
 
 /// Runs `body` once for each lock, all on threads that begin together.
 fn on_each(locks: &[Mutex], body: impl Fn(usize, &Mutex) + Sync) {

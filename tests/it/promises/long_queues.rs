@@ -2,11 +2,11 @@
 
 use std::thread;
 
+use testbed::raw::Flags;
+use testbed::{Counters, Proxy, RawSession, opcode};
 use zklock::Mutex;
 
 use crate::fixtures::{SOON, client_at, mutex, raw, server, wait_for_children};
-use crate::support::raw::Flags;
-use crate::support::{Counters, Proxy, RawSession, opcode};
 
 const CROWD: usize = 80;
 

@@ -1,9 +1,9 @@
 //! Many permits at once: they are asked for in packets that no server minds, and looked for together.
 
+use testbed::{Action, Matcher, Proxy, opcode};
 use zklock::{AcquireOptions, Semaphore};
 
 use crate::fixtures::{SOON, client_at, mutex, server, wait_for_children};
-use crate::support::{Action, Matcher, Proxy, opcode};
 
 fn soon() -> AcquireOptions {
     AcquireOptions::new().timeout(SOON)

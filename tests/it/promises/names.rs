@@ -7,6 +7,8 @@
 use std::sync::mpsc::channel;
 use std::thread;
 
+use testbed::raw::Flags;
+use testbed::{RawSession, wait_until};
 use uuid::Uuid;
 use zklock::{
     AcquireOptions, Barrier, Client, Dialect, DoubleBarrier, Identity, Mutex, RwLock, Semaphore,
@@ -14,8 +16,6 @@ use zklock::{
 };
 
 use crate::fixtures::{SOON, client, mutex, raw, server, wait_for_children};
-use crate::support::raw::Flags;
-use crate::support::{RawSession, wait_until};
 
 const DASHED: &str = "01234567-89ab-4cde-8123-456789abcdef";
 const PLAIN: &str = "0123456789ab4cde8123456789abcdef";

@@ -2,7 +2,8 @@
 
 use std::fs;
 
-use crate::fixtures::{Puppet, server, wait_for_children};
+use crate::fixtures::{server, wait_for_children};
+use crate::puppet::Puppet;
 
 /// One section: what it was allowed, its token, and when it began and ended.
 struct Section {

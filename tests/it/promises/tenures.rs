@@ -4,10 +4,10 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use testbed::{Counters, Proxy, opcode, wait_until};
 use zklock::{Client, LockState, Mutex};
 
 use crate::fixtures::{SOON, children, client, client_at, mutex, raw, server, wait_for_children};
-use crate::support::{Counters, Proxy, opcode, wait_until};
 
 /// A client whose requests are counted.
 fn counted() -> (Proxy, Client) {

@@ -4,11 +4,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use testbed::raw::Flags;
+use testbed::{Action, Counters, Matcher, Proxy, opcode, wait_until};
 use zklock::{CancelToken, Client, MultiLock, MultiLockBuilder, Mutex, RwLock};
 
 use crate::fixtures::{SOON, children, client, client_at, mutex, raw, server, wait_for_children};
-use crate::support::raw::Flags;
-use crate::support::{Action, Counters, Matcher, Proxy, opcode, wait_until};
 
 const SHORT: Duration = Duration::from_millis(200);
 /// Several lists in one packet.

@@ -3,13 +3,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use testbed::raw::Flags;
+use testbed::{Action, Matcher, Proxy, Server, opcode, wait_until};
 use zklock::{AcquireOptions, Barrier, CancelToken, Dialect, DoubleBarrier, LockState, Membership};
 
 use crate::fixtures::{
     SOON, T, builder, children, client, client_at, raw, server, wait_for_children,
 };
-use crate::support::raw::Flags;
-use crate::support::{Action, Matcher, Proxy, Server, opcode, wait_until};
 
 const SHORT: Duration = Duration::from_millis(100);
 

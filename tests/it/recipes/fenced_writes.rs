@@ -5,14 +5,15 @@
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
+use testbed::raw::Flags;
+use testbed::{Action, Matcher, Proxy, opcode, process, wait_until};
 use zklock::{
     Acl, Client, FailedStep, LockState, MultiLock, Outcome, Permissions, RwLock, SemaphoreMutex,
     SimpleMutex, StepRefusal, Transaction,
 };
 
-use crate::fixtures::{Puppet, SOON, client, client_at, mutex, raw, server, wait_for_children};
-use crate::support::raw::Flags;
-use crate::support::{Action, Matcher, Proxy, opcode, process, wait_until};
+use crate::fixtures::{SOON, client, client_at, mutex, raw, server, wait_for_children};
+use crate::puppet::Puppet;
 
 /// A persistent node; and those above it.
 fn make(path: &str, data: &str) {

@@ -4,13 +4,13 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use testbed::{Action, Matcher, Proxy, opcode, wait_until};
 use zklock::{
     DowngradeError, HoldView, LockRegistry, LockState, LossReason, MultiLock, Mutex, RetryPolicy,
     RwLock, Semaphore, SemaphoreMutex,
 };
 
 use crate::fixtures::{SOON, builder, client, client_at, mutex, server, wait_for_children};
-use crate::support::{Action, Matcher, Proxy, opcode, wait_until};
 
 /// A guard is stored without its lock, and goes on when lock and client are dropped.
 #[test]

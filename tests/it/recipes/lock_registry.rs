@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use testbed::raw::Flags;
 use zklock::{Barrier, Dialect, LockRegistry, Mutex, Semaphore, SharedCount};
 
 use crate::fixtures::{SOON, children, client, raw, server};
-use crate::support::raw::Flags;
 
 fn registry(client: &zklock::Client, root: &str) -> LockRegistry {
     LockRegistry::new(client, root).expect("a good path")

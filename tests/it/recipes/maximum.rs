@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
+use testbed::raw::Flags;
+use testbed::{Proxy, wait_until};
 use zklock::{
     AcquireOptions, Client, ConnectionEvent, Dialect, Permit, Semaphore, SemaphoreMutex,
     SharedCount,
 };
 
 use crate::fixtures::{SOON, client, client_at, raw, server, wait_for_children};
-use crate::support::raw::Flags;
-use crate::support::{Proxy, wait_until};
 
 const SHORT: Duration = Duration::from_millis(100);
 

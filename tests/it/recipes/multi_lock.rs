@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use testbed::Proxy;
 use zklock::{LockState, MultiLock, MultiLockBuilder, Mutex, RwLock, SemaphoreMutex, SimpleMutex};
 
 use crate::fixtures::{SOON, children, client, client_at, mutex, server, wait_for_children};
-use crate::support::Proxy;
 
 const SHORT: Duration = Duration::from_millis(200);
 

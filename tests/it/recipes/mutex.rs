@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use testbed::Proxy;
+use testbed::raw::Flags;
 use zklock::{AcquireOptions, CancelToken, Dialect, LockName, LockState, Mutex, WaitStrategy};
 
 use crate::fixtures::{SOON, children, client, client_at, mutex, raw, server, wait_for_children};
-use crate::support::Proxy;
-use crate::support::raw::Flags;
 
 #[test]
 fn one_at_a_time_over_threads_and_clients() {

@@ -2,13 +2,13 @@
 
 use std::time::{Duration, Instant};
 
+use testbed::wait_until;
 use zklock::{
     AcquireOptions, Barrier, CancelToken, Client, DoubleBarrier, Error, MultiLock, Result, RwLock,
     Semaphore, SemaphoreMutex, SimpleMutex,
 };
 
 use crate::fixtures::{SOON, children, client, mutex, server};
-use crate::support::wait_until;
 
 type Call = Box<dyn Fn(AcquireOptions) -> Result<Box<dyn std::any::Any>>>;
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use testbed::{Proxy, wait_until};
 use zklock::{AcquireOptions, LockState, LossReason, Mutex, RwLock};
 
 use crate::fixtures::{
     SOON, T, children, client, client_at, mutex, raw, server, wait_for_children,
 };
-use crate::support::{Proxy, wait_until};
 
 fn revocable(client: &zklock::Client, path: &str) -> Mutex {
     let builder = Mutex::builder(client, path).revocable(true);
@@ -230,7 +230,7 @@ fn participants_of_another_lock_are_refused() {
 /// Watches on our own nodes go with them.
 #[test]
 fn long_sections_leave_no_watches() {
-    let server = crate::support::Server::start();
+    let server = testbed::Server::start();
     let client = crate::fixtures::builder(&server.connect_string())
         .session_timeout(T)
         .connect()

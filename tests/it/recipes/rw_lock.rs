@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use testbed::{Matcher, Proxy, opcode, wait_until};
 use zklock::{AcquireOptions, CancelToken, Dialect, LockState, Mutex, RwLock};
 
 use crate::fixtures::{SOON, children, client, client_at, raw, server, wait_for_children};
-use crate::support::{Matcher, Proxy, opcode, wait_until};
 
 fn rw(client: &zklock::Client, path: &str) -> RwLock {
     RwLock::new(client, path).expect("a good path")
@@ -284,7 +284,7 @@ fn a_downgrade_survives_a_lost_reply() {
     let lock = rw(&client, path);
     let writing = lock.write().expect("free");
     let create = Matcher::next(opcode::CREATE).with_path_containing(path);
-    let trap = proxy.on_reply(create, crate::support::Action::Reset);
+    let trap = proxy.on_reply(create, testbed::Action::Reset);
     let reading = lock.read().expect("on the next connection");
     trap.wait_until_sprung(SOON);
     drop(writing);
@@ -415,7 +415,7 @@ fn participants_tell_readers_from_writers() {
 /// A waiter that gives up takes its watches along (kazoo and Curator left them).
 #[test]
 fn readers_leave_no_watches() {
-    let server = crate::support::Server::start();
+    let server = testbed::Server::start();
     let client = crate::fixtures::builder(&server.connect_string())
         .connect()
         .expect("works");

@@ -4,10 +4,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use testbed::{Action, Matcher, Proxy, opcode, wait_until};
 use zklock::{AcquireOptions, CancelToken, Semaphore, SemaphoreMutex, SharedCount};
 
 use crate::fixtures::{SOON, children, client, client_at, raw, server, wait_for_children};
-use crate::support::{Action, Matcher, Proxy, opcode, wait_until};
 
 const SHORT: Duration = Duration::from_millis(100);
 
@@ -317,7 +317,7 @@ fn processes_that_disagree_on_the_maximum_are_told() {
     drop(permit);
     // Curator leaves the node empty, and a stranger's data is not about us.
     for (said, path) in [("", "/semaphore/empty"), ("10.0.0.1", "/semaphore/foreign")] {
-        let flags = crate::support::raw::Flags::Persistent;
+        let flags = testbed::raw::Flags::Persistent;
         let mut raw = raw(server());
         raw.create(path, said.as_bytes(), flags)
             .expect("open to all");
@@ -367,7 +367,7 @@ fn a_shared_maximum_can_be_changed_while_others_wait() {
 fn a_count_of_other_bytes_is_told() {
     let client = client();
     let path = "/semaphore/not-a-count";
-    let flags = crate::support::raw::Flags::Persistent;
+    let flags = testbed::raw::Flags::Persistent;
     raw(server())
         .create(path, b"ten", flags)
         .expect("open to all");

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use testbed::raw::Flags;
+use testbed::{Action, Matcher, Proxy, opcode, wait_until};
 use zklock::{AcquireOptions, CancelToken, LockState, LossReason, SimpleMutex};
 
 use crate::fixtures::{SOON, client, client_at, raw, server};
-use crate::support::raw::Flags;
-use crate::support::{Action, Matcher, Proxy, opcode, wait_until};
 
 fn simple(client: &zklock::Client, path: &str) -> SimpleMutex {
     SimpleMutex::new(client, path).expect("a good path")

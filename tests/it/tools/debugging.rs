@@ -1,12 +1,13 @@
 //! What a client and its locks show by their `Debug` to somebody who debugs.
 
+use testbed::wait_until;
 use zklock::{
     Barrier, Client, DoubleBarrier, LockRegistry, MultiLock, Mutex, RwLock, Semaphore,
     SemaphoreMutex, SimpleMutex,
 };
 
-use crate::fixtures::{Puppet, SOON, client, mutex, server};
-use crate::support::wait_until;
+use crate::fixtures::{SOON, client, mutex, server};
+use crate::puppet::Puppet;
 
 #[track_caller]
 fn assert_says(shown: &str, what: &[&str]) {

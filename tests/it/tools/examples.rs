@@ -154,11 +154,7 @@ fn the_pool_works_on_each_item_and_never_by_more_than_the_maximum() {
 #[test]
 fn the_ledger_begins_on_a_fresh_ensemble() {
     let mut raw = crate::fixtures::raw(server());
-    let made = raw.create(
-        "/example-ledger",
-        b"",
-        crate::support::raw::Flags::Persistent,
-    );
+    let made = raw.create("/example-ledger", b"", testbed::raw::Flags::Persistent);
     made.expect("nobody made it before");
     let servers = format!("{}/example-ledger", server().connect_string());
     for balance in ["10", "20", "30"] {

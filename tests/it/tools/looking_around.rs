@@ -1,9 +1,9 @@
 //! What a tool can read of ZooKeeper besides locks.
 
+use testbed::raw::Flags;
 use zklock::Barrier;
 
 use crate::fixtures::{client, mutex, raw, server};
-use crate::support::raw::Flags;
 
 #[test]
 fn a_client_shows_nodes_and_whom_they_belong_to() {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use testbed::{Action, Direction, Matcher, Proxy, opcode};
 use zklock::event::{
     Acquired, Label, Lost, Miss, Missed, OrphanCleaned, Queued, Released, Retrying, TenureEnded,
     Way,
@@ -13,7 +14,6 @@ use zklock::{
 };
 
 use crate::fixtures::{SOON, T, mutex, server, wait_for_children};
-use crate::support::{Action, Direction, Matcher, Proxy, opcode};
 
 #[derive(Debug)]
 enum Event {

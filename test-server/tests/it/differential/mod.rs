@@ -22,7 +22,6 @@ use zklock_test::Line;
 use self::chance::Chance;
 use self::compare::{Sight, World};
 use self::operation::{Operation, Step};
-use crate::support;
 use crate::wire::Answer;
 
 /// Long enough that nothing expires.
@@ -38,7 +37,7 @@ fn setting(name: &str) -> Option<u64> {
 }
 
 /// What Apache's server is: the line of releases that ours is to behave as, and what it calls itself.
-fn line_of(apache: &support::Server) -> (Line, String) {
+fn line_of(apache: &testbed::Server) -> (Line, String) {
     let srvr = apache.admin("srvr");
     let version = srvr
         .lines()
@@ -62,7 +61,7 @@ fn answers_as_apache_zookeeper_does() {
     let operations = setting("ZKLOCK_DIFFERENTIAL_OPERATIONS").unwrap_or(10_000);
     println!("ZKLOCK_DIFFERENTIAL_SEED={seed} ZKLOCK_DIFFERENTIAL_OPERATIONS={operations}");
 
-    let apache = support::Server::builder()
+    let apache = testbed::Server::builder()
         .apache()
         .tick_ms(2000)
         .max_session_timeout_ms(60_000)

@@ -3,12 +3,12 @@
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
 
+use testbed::proxy::Trap;
+use testbed::{Action, Matcher, opcode};
 use zklock::Semaphore;
 
 use super::proxied;
 use crate::fixtures::{mutex, server, wait_for_children};
-use crate::support::proxy::Trap;
-use crate::support::{Action, Matcher, opcode};
 
 /// The folder's, or that of one above it.
 const QUOTA_EXCEEDED: i32 = -125;

@@ -1,11 +1,11 @@
 //! A member of a double barrier that is refused while it looks for `ready`, which comes and goes.
 
+use testbed::proxy::{Counters, Hold, Trap};
+use testbed::{Action, Matcher, Proxy, opcode};
 use zklock::{Client, Dialect, DoubleBarrier};
 
 use super::THROTTLED;
 use crate::fixtures::{SOON, client_at, raw, server, wait_for_children};
-use crate::support::proxy::{Counters, Hold, Trap};
-use crate::support::{Action, Matcher, Proxy, opcode};
 
 /// A double barrier in the dialect in which `ready` goes as soon as one of the members leaves.
 struct Counted {

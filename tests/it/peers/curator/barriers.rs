@@ -2,11 +2,11 @@
 
 use std::thread;
 
+use testbed::wait_until;
 use zklock::{Barrier, DoubleBarrier};
 
 use super::{SHORT, curator};
 use crate::fixtures::{SOON, client, raw, server, wait_for_children};
-use crate::support::wait_until;
 
 /// How often the members of a double barrier go in and out again.
 const GENERATIONS: usize = 3;

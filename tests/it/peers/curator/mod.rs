@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::fixtures::server;
-use crate::support::Curator;
+use testbed::Curator;
 
 mod barriers;
 mod multi_lock;

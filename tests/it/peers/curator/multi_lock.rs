@@ -3,12 +3,12 @@
 
 use std::thread;
 
+use testbed::Curator;
 use zklock::{Client, MultiLock, Mutex, RwLock, SemaphoreMutex};
 
 use super::{CURATORS, SECTION, curator, tries};
 use crate::fixtures::{SOON, client, server, wait_for_children};
 use crate::history::{History, OURS, assert_disjoint, count, turns};
-use crate::support::Curator;
 
 const ROUNDS: usize = 15;
 const THREADS: usize = 2;

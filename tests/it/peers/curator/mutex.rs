@@ -3,12 +3,12 @@
 use std::sync::mpsc::channel;
 use std::thread;
 
+use testbed::wait_until;
 use zklock::Mutex;
 
 use super::{CURATORS, SECTION, SHORT, curator, tries};
 use crate::fixtures::{SOON, children, client, mutex, server, wait_for_children};
 use crate::history::{History, OURS, assert_disjoint, count, turns};
-use crate::support::wait_until;
 
 const ROUNDS: usize = 40;
 const THREADS: usize = 2;

@@ -3,12 +3,12 @@
 use std::sync::mpsc::channel;
 use std::thread;
 
+use testbed::{Curator, wait_until};
 use zklock::{Client, Participant, RwLock};
 
 use super::{CURATORS, SECTION, SHORT, curator, tries};
 use crate::fixtures::{SOON, children, client, server, wait_for_children};
 use crate::history::{History, OURS, assert_writers_alone, count, turns};
-use crate::support::{Curator, wait_until};
 
 const ROUNDS: usize = 20;
 

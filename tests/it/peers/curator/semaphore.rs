@@ -3,12 +3,12 @@
 use std::thread;
 use std::time::Duration;
 
+use testbed::Curator;
 use zklock::{AcquireOptions, Client, Permit, Semaphore, SharedCount};
 
 use super::{CURATORS, curator, tries};
 use crate::fixtures::{SOON, client, server, wait_for_children};
 use crate::history::{History, OURS, count, most_at_once};
-use crate::support::Curator;
 
 const ROUNDS: usize = 10;
 const MAX: u32 = 3;

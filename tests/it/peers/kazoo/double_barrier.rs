@@ -2,11 +2,11 @@
 
 use std::thread;
 
+use testbed::{Kazoo, Matcher, Proxy, opcode};
 use zklock::{AcquireOptions, Client, Dialect, DoubleBarrier, Membership};
 
 use super::{kazoo, tell, wait_until_kazoo_watches};
 use crate::fixtures::{SOON, T, children, client, client_at, server, wait_for_children};
-use crate::support::{Kazoo, Matcher, Proxy, opcode};
 
 fn barrier(client: &Client, path: &str, members: usize, dialect: Dialect) -> DoubleBarrier {
     DoubleBarrier::builder(client, path, members)

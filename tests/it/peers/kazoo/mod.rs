@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use testbed::{Kazoo, wait_until};
 use zklock::Client;
 
 use crate::fixtures::{SOON, server};
-use crate::support::{Kazoo, wait_until};
 
 mod double_barrier;
 mod mutex;

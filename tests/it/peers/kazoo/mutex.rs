@@ -3,12 +3,12 @@
 use std::sync::mpsc::channel;
 use std::thread;
 
+use testbed::{Kazoo, wait_until};
 use zklock::{Client, Dialect, Mutex};
 
 use super::{SECTION, SHORT, kazoo};
 use crate::fixtures::{SOON, children, client, mutex, server, wait_for_children};
 use crate::history::{History, OURS, assert_disjoint, count, turns};
-use crate::support::{Kazoo, wait_until};
 
 const ROUNDS: usize = 40;
 const THREADS: usize = 2;

@@ -3,11 +3,11 @@
 use std::sync::mpsc::channel;
 use std::thread;
 
+use testbed::{Kazoo, wait_until};
 use zklock::{Client, Dialect, Participant, RwLock};
 
 use super::{SHORT, kazoo, tell, wait_until_kazoo_watches};
 use crate::fixtures::{SOON, children, client, server, wait_for_children};
-use crate::support::{Kazoo, wait_until};
 
 fn lock_at(client: &Client, path: &str) -> RwLock {
     RwLock::builder(client, path)

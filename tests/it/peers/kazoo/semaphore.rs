@@ -3,12 +3,12 @@
 use std::thread;
 use std::time::Duration;
 
+use testbed::{Kazoo, wait_until};
 use zklock::{Client, Dialect, Participant, Permit, Semaphore, SemaphoreMutex};
 
 use super::{SHORT, kazoo, tell};
 use crate::fixtures::{SOON, children, client, server, wait_for_children};
 use crate::history::{self, History, OURS, count, most_at_once};
-use crate::support::{Kazoo, wait_until};
 
 const ROUNDS: usize = 30;
 const THREADS: usize = 2;

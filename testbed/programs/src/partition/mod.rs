@@ -1,0 +1,127 @@
+//! Cases in which a holder and those who want its lock are on two sides of a
+//! trouble inside the ensemble: who knew what when.
+//!
+//! The promise under test: a holder is told that its lock is lost before anybody
+//! else can have it. Each case seats holders at one server, harms that server or
+//! its way to the others, and notes on one clock when a contender on the healthy
+//! side got in, and when `state()` and `lost()` of the holder first said so.
+//! Whether a session that the ensemble keeps is kept is noted, not judged.
+
+use std::time::{Duration, Instant};
+
+use testbed::{Ensemble, Server};
+
+mod contender;
+mod doors;
+mod holder;
+mod outcome;
+mod trouble;
+
+use contender::Contenders;
+use doors::Doors;
+pub use doors::Reach;
+pub use holder::Doing;
+use holder::Holder;
+pub use outcome::{Outcome, table};
+pub use trouble::Trouble;
+
+/// The unit of the servers' limits. A quarter of the shorter session timeout: the longest that is
+/// of use with it.
+const TICK: Duration = Duration::from_secs(1);
+
+/// What may pass until a promise that was kept or broken is known to be so, whatever the machine
+/// does meanwhile.
+const AT_LAST: Duration = Duration::from_secs(90);
+
+/// One trouble under one setting of timeouts.
+#[derive(Debug, Clone, Copy)]
+pub struct Case {
+    pub trouble: Trouble,
+    /// The session timeout of the holders.
+    pub session: Duration,
+    /// After how many ticks of silence a follower and a leader give each other up.
+    pub sync_limit: u32,
+}
+
+impl Case {
+    /// An ensemble for cases of this limit.
+    pub fn ensemble(sync_limit: u32) -> Ensemble {
+        let tick_ms = u32::try_from(TICK.as_millis()).expect("a second");
+        let builder = Server::builder()
+            .tick_ms(tick_ms)
+            .setting("syncLimit", &sync_limit.to_string());
+        Ensemble::start_proxied(3, &builder)
+    }
+
+    /// Plays the case in an ensemble of its limit, under paths that begin with `root`, and mends
+    /// what it harmed.
+    pub fn run(self, ensemble: &Ensemble, root: &str) -> Vec<Outcome> {
+        let seat = if self.trouble.harms_leader() {
+            ensemble.leader()
+        } else {
+            ensemble.follower()
+        };
+        let doors: Vec<Doors> = Reach::ALL
+            .iter()
+            .map(|reach| Doors::before(ensemble, seat, *reach))
+            .collect();
+        let mut holders = Vec::new();
+        for doors in &doors {
+            for doing in Doing::ALL {
+                let path = format!("{root}/{:?}/{doing:?}", doors.reach());
+                holders.push(Holder::take(doors, self.session, &path, doing));
+            }
+        }
+        let paths: Vec<String> = holders
+            .iter()
+            .map(|holder| holder.path().to_owned())
+            .collect();
+        let contenders = Contenders::queue(ensemble, seat, &paths);
+        doors.iter().for_each(Doors::take_side);
+        let began = Instant::now();
+        self.trouble.strike(ensemble, seat, &holders);
+        // From now on a session that was not ended in time will not be: a leader, also a new one,
+        // gives it its timeout and rounds up to a tick.
+        let settled = Instant::now() + self.session + TICK * 3;
+        wait_for_all(&holders, &contenders, settled);
+        let outcomes = holders
+            .iter()
+            .map(|holder| Outcome {
+                case: self,
+                reach: holder.reach(),
+                doing: holder.doing(),
+                next_in: since(began, contenders.got_in(holder.path())),
+                suspect: since(began, holder.suspect_at()),
+                lost: since(began, holder.lost_at()),
+                told: since(began, holder.told_at()),
+            })
+            .collect();
+        self.trouble.mend(ensemble, seat);
+        doors.iter().for_each(Doors::mend);
+        drop((contenders, holders));
+        ensemble.wait_until_awake_serve();
+        outcomes
+    }
+}
+
+/// Waits until each holder has lost its lock, knows it, and another has it; or until `settled`, if
+/// it has not lost it then.
+fn wait_for_all(holders: &[Holder], contenders: &Contenders, settled: Instant) {
+    let deadline = Instant::now() + AT_LAST;
+    let over = |holder: &Holder, now: Instant| {
+        let knows = holder.lost_at().is_some() && holder.told_at().is_some();
+        match contenders.got_in(holder.path()) {
+            Some(_) => knows,
+            None => now >= settled && holder.lost_at().is_none(),
+        }
+    };
+    testbed::wait_for_some(deadline - Instant::now(), || {
+        let now = Instant::now();
+        holders.iter().all(|holder| over(holder, now)).then_some(())
+    });
+}
+
+fn since(began: Instant, at: Option<Instant>) -> Option<Duration> {
+    // What came before the trouble began counts as its beginning.
+    at.map(|at| at.saturating_duration_since(began))
+}

@@ -1,0 +1,318 @@
+//! What a puppet does: it takes locks when told to, and says what came of it.
+//!
+//! It answers each line of its channel with one line.
+//! `run RECIPE THREADS SECTIONS HISTORY` runs sections under a recipe at its path, and appends to the
+//! history what each was allowed to do, its token, and when it began and ended.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, Write};
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use zklock::{
+    Client, ClientConfig, FencingToken, LockState, MultiLock, Mutex, MutexGuard, RwLock, Semaphore,
+    SemaphoreMutex, SimpleMutex, TlsConfig,
+};
+
+use super::Orders;
+use crate::fixtures::T;
+
+/// Obeys until nobody commands any more.
+pub(super) fn obey(orders: &Orders) {
+    let _ = env_logger::try_init();
+    // Whatever of it the logger writes, the library has it all to say.
+    log::set_max_level(log::LevelFilter::Trace);
+    let config = ClientConfig {
+        servers: orders.servers.clone(),
+        session_timeout_ms: Some(T.as_millis().try_into().expect("some seconds")),
+        tls: orders.ca.clone().map(|ca| TlsConfig {
+            ca: Some(ca.into()),
+            ..TlsConfig::default()
+        }),
+        ..ClientConfig::default()
+    };
+    let client = config
+        .builder()
+        .expect("good settings")
+        .connect()
+        .expect("the server of the test");
+    let path = orders.path.as_str();
+    let lock = Mutex::new(&client, path).expect("a good path");
+    let mut guards: Vec<MutexGuard> = Vec::new();
+    answer("ready");
+    for line in std::io::stdin().lock().lines() {
+        let line = line.expect("text");
+        let words: Vec<&str> = line.split(' ').collect();
+        match words.as_slice() {
+            ["lock"] => match lock.lock() {
+                Ok(guard) => {
+                    guards.push(guard);
+                    answer("ok");
+                }
+                Err(error) => answer(&format!("error {error:?}")),
+            },
+            ["unlock"] => match guards.pop().expect("locked before").unlock() {
+                Ok(()) => answer("ok"),
+                Err(error) => answer(&format!("error {error:?}")),
+            },
+            ["state"] => answer(&format!("{:?}", guards.last().expect("locked").state())),
+            ["lost"] => {
+                let guard = guards.last().expect("locked");
+                answer(&format!("{:?}", guard.lost().try_recv()));
+            }
+            ["write", path, data] => {
+                let guard = guards.last().expect("locked");
+                match guard.transaction().set(path, *data, None).commit() {
+                    Ok(_) => answer("ok"),
+                    Err(error) => answer(&format!("error {error:?}")),
+                }
+            }
+            ["token"] => match guards.last().expect("locked").fencing_token() {
+                Ok(token) => answer(&token.to_string()),
+                Err(error) => answer(&format!("error {error:?}")),
+            },
+            ["run", recipe, threads, sections, history] => {
+                let threads = threads.parse().expect("a number");
+                let sections = sections.parse().expect("a number");
+                match *recipe {
+                    "mutex" => run(threads, sections, history, |_, section| {
+                        let guard = lock.lock().expect("its turn");
+                        section("alone", Some(guard.fencing_token()));
+                    }),
+                    recipe => run_recipe(&client, path, recipe, threads, sections, history),
+                }
+                answer("ok");
+            }
+            ["fork"] => fork(&client, &lock, &mut guards),
+            ["use-in-children", times] => {
+                let times = times.parse().expect("a number");
+                answer(&use_in_children(&client, &format!("{path}-rw"), times));
+            }
+            ["show-in-children", times] => {
+                let times = times.parse().expect("a number");
+                answer(&show_in_children(&client, &lock, &guards, times));
+            }
+            _ => panic!("not a command: {line}"),
+        }
+    }
+}
+
+/// Answers where the commands come from.
+fn answer(text: &str) {
+    let channel = std::io::stdin().as_fd().try_clone_to_owned();
+    File::from(channel.expect("a descriptor"))
+        .write_all(format!("{text}\n").as_bytes())
+        .expect("read by the test");
+}
+
+fn nanos() -> u128 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.expect("after 1970").as_nanos()
+}
+
+/// Runs sections on several threads, and appends what each was allowed, its token, and when it
+/// began and ended. `within` takes the lock, calls the section, and gives the lock back.
+fn run(
+    threads: usize,
+    sections: usize,
+    history: &str,
+    within: impl Fn(usize, &mut dyn FnMut(&str, Option<zklock::Result<FencingToken>>)) + Sync,
+) {
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut history = OpenOptions::new()
+                    .append(true)
+                    .open(history)
+                    .expect("made by the test");
+                for number in 0..sections {
+                    within(number, &mut |right, token| {
+                        let begun = nanos();
+                        let token = token.map_or(0, |token| token.expect("held").as_u64());
+                        std::thread::yield_now();
+                        let ended = nanos();
+                        let line = format!("{right} {token} {begun} {ended}\n");
+                        // One write, which the system appends as a whole.
+                        history.write_all(line.as_bytes()).expect("disk");
+                    });
+                }
+            });
+        }
+    });
+}
+
+/// How many permits the semaphore of a history has.
+const PERMITS: u32 = 3;
+
+fn run_recipe(
+    client: &Client,
+    path: &str,
+    recipe: &str,
+    threads: usize,
+    sections: usize,
+    history: &str,
+) {
+    match recipe {
+        "semaphore-mutex" => {
+            let lock = SemaphoreMutex::new(client, path).expect("a good path");
+            run(threads, sections, history, |_, section| {
+                let guard = lock.lock().expect("its turn");
+                section("alone", Some(guard.fencing_token()));
+            });
+        }
+        "simple-mutex" => {
+            let lock = SimpleMutex::new(client, &format!("{path}/lock")).expect("a good path");
+            run(threads, sections, history, |_, section| {
+                let guard = lock.lock().expect("its turn");
+                section("alone", Some(guard.fencing_token()));
+            });
+        }
+        "semaphore" => {
+            let semaphore = Semaphore::new(client, path, PERMITS).expect("a good path");
+            run(threads, sections, history, |number, section| {
+                let count = if number % 4 == 0 { 2 } else { 1 };
+                let permit = semaphore.acquire_many(count).expect("its turn");
+                section(&count.to_string(), None);
+                drop(permit);
+            });
+        }
+        "rw" => {
+            let lock = RwLock::new(client, path).expect("a good path");
+            run(threads, sections, history, |number, section| {
+                if number % 3 > 0 {
+                    let guard = lock.read().expect("its turn");
+                    section("shared", None);
+                    drop(guard);
+                } else {
+                    let guard = lock.write().expect("its turn");
+                    section("alone", Some(guard.fencing_token()));
+                    if number % 2 > 0 {
+                        let reading = guard.downgrade().expect("held");
+                        section("shared", None);
+                        drop(reading);
+                    }
+                }
+            });
+        }
+        "multi" => {
+            let paths = [format!("{path}/b"), format!("{path}/a")];
+            let [b, a] = paths.map(|path| Mutex::new(client, &path).expect("a good path"));
+            let rw = RwLock::new(client, &format!("{path}/c")).expect("a good path");
+            let all = MultiLock::builder().with(&b).with(rw.write_side()).with(&a);
+            let all = all.build().expect("different paths");
+            run(threads, sections, history, |_, section| {
+                let guard = all.lock().expect("its turn");
+                let tokens = guard.fencing_tokens();
+                let first = tokens.map(|tokens| tokens[0].expect("of a mutex"));
+                section("alone", Some(first));
+            });
+        }
+        other => panic!("not a recipe: {other}"),
+    }
+}
+
+/// Uses what was inherited in a forked child, and says there what came of it.
+fn fork(client: &Client, lock: &Mutex, guards: &mut Vec<MutexGuard>) {
+    let fork = fork::fork().expect("a child");
+    if fork == fork::Fork::Child {
+        let refused =
+            |result: zklock::Result<()>| result.expect_err("the parent's client").is_forked();
+        let all = refused(lock.lock().map(drop))
+            && refused(lock.try_lock().map(drop))
+            && refused(lock.try_lock_for(Duration::from_secs(1)).map(drop))
+            && refused(lock.participants().map(drop));
+        let lost = guards.iter().all(|guard| guard.state() == LockState::Lost);
+        // Does nothing here; the parent's next answers show that.
+        guards.clear();
+        client.close();
+        answer(if all && lost { "refused" } else { "let in" });
+        std::process::exit(0);
+    }
+    if let fork::Fork::Parent(child) = fork {
+        fork::waitpid(child).expect("ends by itself");
+    }
+}
+
+/// Uses a read-write lock that was inherited, in forked children, while other threads lock in it
+/// what they can. Says what came of that.
+fn use_in_children(client: &Client, path: &str, times: u32) -> String {
+    let busy = AtomicBool::new(true);
+    let lock = RwLock::new(client, path).expect("a good path");
+    let reading = lock.read().expect("free");
+    let went_wrong = std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while busy.load(Ordering::Relaxed) {
+                    std::hint::black_box((lock.read_hold_count(), lock.is_held_in_this_process()));
+                }
+            });
+        }
+        let ended = (0..times).map(|_| match fork::fork().expect("a child") {
+            fork::Fork::Child => {
+                // A child that is stuck is ended, which its parent sees.
+                std::thread::spawn(|| {
+                    std::thread::sleep(Duration::from_secs(10));
+                    std::process::abort();
+                });
+                let refused =
+                    |result: zklock::Result<()>| result.is_err_and(|error| error.is_forked());
+                let second = Duration::from_secs(1);
+                let all = refused(lock.read().map(drop))
+                    && refused(lock.try_read().map(drop))
+                    && refused(lock.write().map(drop))
+                    && refused(lock.try_write().map(drop))
+                    && refused(lock.try_write_for(second).map(drop))
+                    && refused(lock.participants().map(drop));
+                let holds = lock.read_hold_count() > 0 || lock.is_held_in_this_process();
+                std::process::exit(i32::from(!all || holds));
+            }
+            fork::Fork::Parent(child) => fork::waitpid(child).expect("ends by itself"),
+        });
+        // One that is stuck takes its time.
+        let went_wrong = ended.into_iter().any(|status| status != 0);
+        busy.store(false, Ordering::Relaxed);
+        went_wrong
+    });
+    drop(reading);
+    let what = if went_wrong {
+        "stuck or let in"
+    } else {
+        "refused"
+    };
+    what.to_owned()
+}
+
+/// Shows in forked children what they have inherited, while other threads lock in it what they can.
+/// Says what the children showed if all were able to.
+fn show_in_children(client: &Client, lock: &Mutex, guards: &[MutexGuard], times: u32) -> String {
+    let busy = AtomicBool::new(true);
+    let node = guards.first().expect("locked").path().to_owned();
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while busy.load(Ordering::Relaxed) {
+                    std::hint::black_box((client.state(), client.stats()));
+                    std::hint::black_box((lock.is_held_in_this_process(), client.events()));
+                }
+            });
+        }
+        let shown = (0..times).map(|_| match fork::fork().expect("a child") {
+            fork::Fork::Child => {
+                // A child that is stuck is ended, which its parent sees.
+                std::thread::spawn(|| {
+                    std::thread::sleep(Duration::from_secs(10));
+                    std::process::abort();
+                });
+                let shown = format!("{client:?} {lock:?} {guards:?}");
+                let is_said = shown.contains("is_forked") && !shown.contains(&node);
+                std::process::exit(i32::from(!is_said));
+            }
+            fork::Fork::Parent(child) => fork::waitpid(child).expect("ends by itself"),
+        });
+        let shown: Vec<_> = shown.collect();
+        busy.store(false, Ordering::Relaxed);
+        let stuck = shown.iter().filter(|status| **status != 0).count();
+        format!("{stuck} of {times} stuck or wrong")
+    })
+}
