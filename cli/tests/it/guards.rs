@@ -103,9 +103,22 @@ fn a_job_without_a_watchdog_is_killed() {
     }
 }
 
-/// It guards on: when zklock dies after that, the job dies.
+/// Who is stopped buries nobody, and says nothing of an end.
 #[test]
 fn a_watchdog_that_is_stopped_is_continued() {
+    for signal in [Signal::STOP, Signal::TSTP] {
+        let path = "/guards/stopped-watchdog";
+        let script = "echo ready; read line; exit 3";
+        let mut first = zklock(["run", path, "--", "sh", "-c", script]);
+        let first = Running::start(&mut first).expect("ready");
+        send(watchdog_of(first.pid()), signal);
+        assert_eq!(first.finish().status, 3, "{signal:?}");
+    }
+}
+
+/// When zklock dies after that, the job dies.
+#[test]
+fn a_watchdog_that_was_stopped_guards_on() {
     for (signal, name) in [(Signal::STOP, "stop"), (Signal::TSTP, "tstp")] {
         let path = format!("/guards/watchdog-{name}");
         let traces = Traces::new();
@@ -113,10 +126,7 @@ fn a_watchdog_that_is_stopped_is_continued() {
         first.args(["sh", "-c", WAYS_OUT[2].1]);
         let first = Running::start(traces.told(&mut first));
         let worker = traces.worker();
-        let watchdog = watchdog_of(first.pid());
-        send(watchdog, signal);
-        // In order: it has heard the first when it has done what the second asks for.
-        wait_until("it goes on", SOON, || !process::is_stopped(watchdog));
+        send(watchdog_of(first.pid()), signal);
         process::kill(first.pid());
         traces.assert_over_before_the_next(&path, name);
         assert!(!process::is_alive(worker), "{name}: the worker lives");
