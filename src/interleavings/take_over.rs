@@ -4,8 +4,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use shuttle::rand::{Rng, thread_rng};
+
 use super::readers::{Process, end};
-use super::{FOLDER, Inside, Right, SCHEDULES, explore, until};
+use super::{Chaos, FOLDER, Inside, PEACE, REFUSALS, Right, SCHEDULES, explore, until};
 use crate::local_queue::Policy;
 use crate::session::Watch;
 use crate::session::backend::WatchKind;
@@ -19,12 +21,22 @@ use crate::wait::bound::{Bound, deadline_after};
 /// event that is overtaken by an answer, or overtakes one, belongs where the server sent it.
 #[test]
 fn model_of_a_take_over_and_a_downgrade() {
+    take_over_and_downgrade(3 * SCHEDULES, PEACE);
+}
+
+/// The same, with servers that refuse for now what either of them asks.
+#[test]
+fn model_of_a_take_over_and_refusals_for_now() {
+    take_over_and_downgrade(SCHEDULES, REFUSALS);
+}
+
+fn take_over_and_downgrade(schedules: usize, chaos: Chaos) {
     // So that the first list of a writer leaves a watch on the folder.
     let curious = Policy {
         linger: Duration::MAX,
         ..Policy::default()
     };
-    explore(3 * SCHEDULES, move || {
+    explore(schedules, move || {
         let ensemble = Ensemble::new();
         let inside = Arc::new(Inside::default());
         let processes = [Policy::default(), curious.clone()]
@@ -48,11 +60,20 @@ fn model_of_a_take_over_and_a_downgrade() {
                 },
             )
         });
+        let (ensemble_, lines) = (
+            Arc::clone(&ensemble),
+            [first, second].map(|one| Arc::clone(&one.line)),
+        );
+        let trouble = shuttle::thread::spawn(move || {
+            let line = usize::from(thread_rng().gen_bool(0.5));
+            chaos(&ensemble_, &lines[line]);
+        });
         shuttle::thread::yield_now();
         become_reader(first, &inside);
         for thread in threads {
             thread.join().expect("no panic");
         }
+        trouble.join().expect("no panic");
         let _ = second.writers.end_idle();
         end(&ensemble, &processes);
     });

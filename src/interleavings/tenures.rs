@@ -9,7 +9,7 @@ use shuttle::rand::{Rng, thread_rng};
 use super::mutex::{Make, Process, by_queue, end};
 use super::readers;
 use super::single_node::by_single_node;
-use super::{BROKEN_CONNECTIONS, SCHEDULES, explore, policies, until};
+use super::{BROKEN_CONNECTIONS, REFUSALS, SCHEDULES, explore, policies, until};
 use crate::local_queue::Policy;
 use crate::session::memory::Ensemble;
 use crate::tenure::LockState;
@@ -39,6 +39,10 @@ fn model_of_a_surviving_holder() {
 fn break_often(ensemble: &Ensemble, process: &Process) {
     for _ in 0..thread_rng().gen_range(1..4) {
         BROKEN_CONNECTIONS(ensemble, &process.line);
+        // What looks again after the break may be refused for now.
+        if thread_rng().gen_bool(0.3) {
+            REFUSALS(ensemble, &process.line);
+        }
         shuttle::thread::yield_now();
     }
 }
