@@ -69,6 +69,8 @@ impl Counted {
                     drop(inside);
                 }
             }
+            // Else the slow one would find enough members, and make another `ready`.
+            wait_for_children(server(), &self.folder, 1);
             refused.disarm();
             let entered = enters.join().expect("no panic").expect("answers");
             drop(entered.expect("it was counted"));
@@ -111,12 +113,14 @@ fn a_member_whose_first_look_saw_ready_gets_in_though_its_list_is_refused() {
         };
         looks(1);
         raw(server()).delete(&counted.ready()).expect("it stands");
+        // Else it would find enough members, and make another.
+        drop(inside);
+        wait_for_children(server(), &counted.folder, 1);
         // The first of them may have been on its way before.
         looks(2);
         refused.disarm();
         let entered = enters.join().expect("no panic").expect("answers");
         drop(entered.expect("it was counted"));
-        drop(inside);
     });
 }
 
