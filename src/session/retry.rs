@@ -59,7 +59,7 @@ impl RetryPolicy {
         self
     }
 
-    /// The limit of the longest pause. Defaults to 2 s.
+    /// The limit of the longest pause. Defaults to 2 s; a day at the most.
     pub fn max(mut self, max: Duration) -> Self {
         self.max = max;
         self
@@ -79,13 +79,16 @@ impl RetryPolicy {
     }
 }
 
+/// What is longer may be beyond the clock's range, and would count as no pause.
+const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
+
 impl RetryPolicy {
     /// How long to wait before what was refused for now is asked again, when that has happened so
     /// many times in a row before: from half of the limit up to the limit.
     pub(crate) fn pause(&self, times: u32) -> Duration {
         const MOST_DOUBLINGS: u32 = 16;
         let doubled = self.initial.saturating_mul(1 << times.min(MOST_DOUBLINGS));
-        let limit = doubled.min(self.max.max(self.initial));
+        let limit = doubled.min(self.max.max(self.initial)).min(LONGEST_PAUSE);
         let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
         // Some of its bits say the version; the upper 32 do not.
         let fraction = f64::from(u32::try_from(random >> 32).expect("32 bits"));
@@ -113,6 +116,14 @@ mod tests {
             assert!(limit / 2 <= pause && pause <= limit, "{times}: {pause:?}");
         }
         assert!(policy.pause(u32::MAX) <= Duration::from_secs(2));
+        let rare = RetryPolicy::new().initial(Duration::MAX).max(Duration::MAX);
+        for times in [0, 1, u32::MAX] {
+            let pause = rare.pause(times);
+            assert!(
+                LONGEST_PAUSE / 2 <= pause && pause <= LONGEST_PAUSE,
+                "{pause:?}"
+            );
+        }
         let least = RetryPolicy::new()
             .initial(Duration::ZERO)
             .max(Duration::ZERO);

@@ -172,6 +172,23 @@ fn an_auth_scheme_that_the_server_does_not_know_is_told() {
     );
 }
 
+/// A tick of many years was added to the clock on a thread of the client, which panicked.
+#[test]
+fn a_tick_that_no_server_has_is_refused() {
+    let day = Duration::from_secs(24 * 60 * 60);
+    let connect = |tick| {
+        let builder = Client::builder(&server().connect_string());
+        builder.tick_time(tick).connect()
+    };
+    for tick in [Duration::ZERO, day + Duration::from_nanos(1), Duration::MAX] {
+        let error = connect(tick).map(drop).expect_err("no tick");
+        assert!(error.is_invalid(), "{error}");
+        assert!(error.to_string().contains("tickTime"), "{error}");
+    }
+    let client = connect(day).expect("odd, and sound");
+    drop(mutex(&client, "/connecting/tick").lock().expect("free"));
+}
+
 #[test]
 fn the_last_handle_closes_the_session() {
     let client = crate::fixtures::client();

@@ -262,6 +262,35 @@ fn without_servers(limit: Duration, path: &str) -> (Proxy, zklock::Client, zkloc
     (proxy, client, lock)
 }
 
+/// Pauses as long as can be said are cut to a day, and are no reason to panic. (A random part of such
+/// a time was added to the clock: of several clients, one was beyond its range.)
+#[test]
+fn a_pause_for_ever_leaves_the_client_as_it_is() {
+    let proxy = Proxy::start(server().addr());
+    let retry = RetryPolicy::new()
+        .initial(Duration::MAX)
+        .max(Duration::MAX)
+        .give_up_after(Duration::from_millis(200));
+    let connect = |_| {
+        let builder = crate::fixtures::builder(&proxy.connect_string()).session_timeout(T);
+        let client = builder.retry(retry.clone()).connect();
+        client.expect("a server that works")
+    };
+    let clients: Vec<_> = (0..8).map(connect).collect();
+    let events: Vec<_> = clients.iter().map(zklock::Client::events).collect();
+    proxy.refuse();
+    proxy.reset_all();
+    for (client, events) in clients.iter().zip(events) {
+        let lost = |event| event == zklock::ConnectionEvent::Lost;
+        wait_until("the loss", SOON, || events.try_iter().any(lost));
+        // Its threads are there: a panic of one would have closed it.
+        let error = mutex(client, "/outage/pause").lock().map(drop);
+        let error = error.expect_err("nobody answers");
+        assert!(error.is_connection_loss(), "{error}");
+        assert_eq!(client.state(), zklock::ConnectionState::Connecting);
+    }
+}
+
 /// A leader that stands again after each error, as the pages have it, called 100,000 times a second
 /// once the outage had lasted for as long as calls wait: that was counted from the loss of contact.
 #[test]
