@@ -55,9 +55,17 @@ pub fn kill(pid: u32) {
     signal(pid, Signal::KILL);
 }
 
-/// Whether a process runs (or is frozen), as opposed to gone or unreaped.
+/// Whether a process runs (or is frozen), as opposed to gone or unreaped. One whose main thread alone
+/// has ended has the state of an unreaped one, and more than one thread.
 pub fn is_alive(pid: u32) -> bool {
-    state_in(&format!("/proc/{pid}/stat")).is_some_and(|state| !matches!(state, 'Z' | 'X'))
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return false;
+    };
+    let mut fields = after_name(&stat).split_ascii_whitespace();
+    let has_ended = matches!(fields.next(), Some("Z" | "X"));
+    // The 20th of all, where the state is the third.
+    let threads = fields.nth(16).and_then(|threads| threads.parse().ok());
+    !has_ended || threads.unwrap_or(0) > 1
 }
 
 /// Whether a process is frozen.
@@ -147,9 +155,12 @@ fn thread_states(pid: u32) -> Vec<char> {
 
 fn state_in(stat: &str) -> Option<char> {
     let stat = fs::read_to_string(stat).ok()?;
-    // The name before the state stands in brackets and may hold any character.
-    let (_, after_name) = stat.rsplit_once(')')?;
-    after_name.trim_start().chars().next()
+    after_name(&stat).trim_start().chars().next()
+}
+
+/// The name stands in brackets and may hold any character.
+fn after_name(stat: &str) -> &str {
+    stat.rsplit_once(')').map_or("", |(_, after)| after)
 }
 
 fn entries(folder: &str) -> impl Iterator<Item = String> {

@@ -254,8 +254,16 @@ impl Course<'_> {
     }
 
     fn name_survivors(&self, what: &str) {
-        for survivor in self.job.survivors() {
-            say(format_args!("{}: {survivor}; it {what}", self.path));
+        let path = self.path;
+        match self.job.survivors() {
+            Ok(survivors) => {
+                for survivor in survivors {
+                    say(format_args!("{path}: {survivor}; it {what}"));
+                }
+            }
+            Err(error) => say(format_args!(
+                "{path}: a process that cannot be named, as /proc cannot be read ({error}); it {what}"
+            )),
         }
     }
 }

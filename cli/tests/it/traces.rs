@@ -8,7 +8,7 @@ use crate::fixtures::{SOON, said, zklock};
 use testbed::{wait_for_some, wait_until};
 
 /// Ways out of the command's process group; `$W` is what then works.
-pub(crate) const WAYS_OUT: [(&str, &str); 7] = [
+pub(crate) const WAYS_OUT: [(&str, &str); 8] = [
     ("timeout", "timeout 1000 sh -c \"$W\" & wait"),
     ("set-m", "set -m; sh -c \"$W\" & wait"),
     ("setsid", "setsid -w sh -c \"$W\""),
@@ -22,11 +22,35 @@ pub(crate) const WAYS_OUT: [(&str, &str); 7] = [
         "nested-out",
         "$ZKLOCK run /job/nested-$$ -- setsid -w timeout 1000 sh -c \"$W\"",
     ),
+    ("main-thread-ended", "exec setsid -w python3 -c \"$THREAD\""),
 ];
 
 /// Writes its process id and then ticks, and does not listen to TERM or HUP.
 pub(crate) const WORK: &str =
     r#"trap '' TERM HUP; echo $$ >$PIDS; while sleep 0.01; do echo tick >>$TICKS; done"#;
+
+/// The same by a thread that works when the main thread has ended: the kernel shows such a process as
+/// one that has ended, and is not buried. (60 and 93 are `exit`, which ends one thread.)
+const THREAD: &str = r#"
+import ctypes, os, platform, signal, threading, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+ours = os.getpid()
+def has_ended():
+    stat = open("/proc/%d/task/%d/stat" % (ours, ours)).read()
+    return stat.rsplit(")", 1)[1].split()[0] == "Z"
+def work():
+    while not has_ended():
+        time.sleep(0.01)
+    while True:
+        with open(os.environ["TICKS"], "a") as ticks:
+            ticks.write("tick\n")
+        time.sleep(0.01)
+with open(os.environ["PIDS"], "w") as pids:
+    pids.write(str(ours))
+threading.Thread(target=work).start()
+ctypes.CDLL(None).syscall(60 if platform.machine() == "x86_64" else 93, 0)
+"#;
 
 /// A job whose worker leaves traces in a folder.
 pub(crate) struct Traces {
@@ -48,6 +72,7 @@ impl Traces {
     pub(crate) fn told<'a>(&self, command: &'a mut Command) -> &'a mut Command {
         command
             .env("W", WORK)
+            .env("THREAD", THREAD)
             .env("ZKLOCK", env!("CARGO_BIN_EXE_zklock"))
             .env("PIDS", self.file("pid"))
             .env("TICKS", self.file("ticks"))

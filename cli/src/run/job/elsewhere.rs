@@ -89,8 +89,9 @@ impl Job {
 
     pub(crate) fn leave(&self) {}
 
-    pub(crate) fn survivors(&self) -> Vec<Survivor> {
-        vec![format!("process group {}", self.leader.as_raw_nonzero())]
+    pub(crate) fn survivors(&self) -> io::Result<Vec<Survivor>> {
+        let group = self.leader.as_raw_nonzero();
+        Ok(vec![format!("process group {group}")])
     }
 
     /// To be called when a child has changed, and now and then.

@@ -48,7 +48,8 @@ pub(crate) struct Job {
 impl Job {
     /// Starts a process that will be the command after [`Job::go`].
     pub(crate) fn start(start: &Start<'_>) -> io::Result<Self> {
-        let strangers = Below::of(ours()).all();
+        // Where nobody can be seen, nobody will be taken for ours either.
+        let strangers = Below::of(ours()).all().unwrap_or_default();
         // If the watchdog dies, the job is ours to kill.
         set_child_subreaper(Some(getpid()))?;
         let cgroup = if start.cgroup { make_cgroup() } else { None };
@@ -60,6 +61,11 @@ impl Job {
         })?;
         if !walk::is_possible() {
             info!("/proc shows no processes: what leaves the command's group cannot be found");
+        }
+        if !walk::is_exact() {
+            info!(
+                "processes are signalled by their numbers, as they cannot be opened (pidfd_open)"
+            );
         }
         let (to_events, events) = unbounded();
         let over = Arc::new(AtomicBool::new(false));
@@ -160,14 +166,14 @@ impl Job {
     }
 
     /// Those who live.
-    pub(crate) fn survivors(&self) -> Vec<Survivor> {
+    pub(crate) fn survivors(&self) -> io::Result<Vec<Survivor>> {
         self.everybody().survivors()
     }
 
     /// To be called when a child has changed: buries whoever is ours, and sees to the watchdog.
     pub(crate) fn bury(&mut self) {
         let options = WaitOptions::NOHANG | WaitOptions::UNTRACED;
-        loop {
+        let has_children = loop {
             match wait(options) {
                 Ok(Some((pid, status))) if pid == self.watchdog => {
                     if status.stopped() {
@@ -187,13 +193,19 @@ impl Job {
                     let _ = self.to_events.send(Event::Ended(ending));
                 }
                 Ok(Some(_)) | Err(Errno::INTR) => {}
-                Ok(None) | Err(_) => break,
+                Ok(None) => break true,
+                Err(_) => break false,
             }
-        }
-        if self.unguarded && self.everybody().all().is_empty() {
+        };
+        if self.unguarded && !(has_children && self.may_have_somebody()) {
             let _ = self.to_events.send(Event::Ended(Ending::Unknown));
             let _ = self.to_events.send(Event::Emptied);
         }
+    }
+
+    /// Who cannot look (no descriptor is left, or there is no `/proc`) does not know that nobody lives.
+    fn may_have_somebody(&self) -> bool {
+        self.everybody().all().map_or(true, |all| !all.is_empty())
     }
 
     fn lose_watchdog(&mut self) {

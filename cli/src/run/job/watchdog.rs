@@ -324,7 +324,9 @@ impl Watchdog {
         if self.wire.is_some() || self.survivors.is_empty() {
             return false;
         }
-        let left = Self::everybody().survivors();
+        let Ok(left) = Self::everybody().survivors() else {
+            return false;
+        };
         let beaten = !left.is_empty() && left.iter().all(Survivor::is_out_of_reach);
         if beaten {
             for survivor in left {
