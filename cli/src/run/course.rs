@@ -190,7 +190,8 @@ impl Course<'_> {
     fn act(&self, action: Action) {
         match action {
             Action::Signal(signal) => self.job.signal(signal),
-            Action::Ask(signal) => self.job.ask(signal),
+            Action::Ask(signal) => self.job.ask(signal, None),
+            Action::AskOthers { signal, heard } => self.job.ask(signal, Some(heard)),
             Action::Kill => self.job.kill(),
             Action::Leave => self.job.leave(),
             Action::TakeTerminal => self.terminal.take_from(self.job.id()),

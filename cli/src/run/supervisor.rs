@@ -59,6 +59,11 @@ pub(crate) enum Action {
     Signal(i32),
     /// Send this to everybody of the job, and have them go on.
     Ask(i32),
+    /// The same, but for those of the command's group who have heard the other signal.
+    AskOthers {
+        signal: i32,
+        heard: i32,
+    },
     /// Kill everybody of the job.
     Kill,
     /// Let go of what the command has left running.
@@ -162,9 +167,9 @@ pub(crate) struct Supervisor {
     pressure: Pressure,
     /// Why we pressed, if not to clear away what the command had left.
     lost: Option<Cause>,
-    /// A signal that ends was passed on.
-    told_to_end: bool,
-    /// Everybody of the job has heard a signal that ends, from whoever sent it to us.
+    /// A signal that ends was passed on to the command's group.
+    told_to_end: Option<i32>,
+    /// Everybody of the job has heard it, from whoever sent it to us.
     all_told: bool,
     /// It was said that somebody does not die.
     undying: bool,
@@ -179,7 +184,7 @@ impl Supervisor {
             stopped: false,
             pressure: Pressure::None,
             lost: None,
-            told_to_end: false,
+            told_to_end: None,
             all_told: false,
             undying: false,
         }
@@ -203,7 +208,7 @@ impl Supervisor {
             Input::Signal(signal) => self.forward(signal, &mut actions),
             Input::Known(signal) => {
                 self.heard(signal);
-                self.all_told = self.told_to_end;
+                self.all_told = self.told_to_end.is_some();
             }
             Input::StopKey if self.phase == Phase::Running => {
                 actions.push(Action::Signal(SIGTSTP));
@@ -363,8 +368,6 @@ impl Supervisor {
         if self.settings.leave_children && self.pressure == Pressure::None {
             self.phase = Phase::Keeping(ending);
             actions.push(Action::Leave);
-        } else if self.all_told && self.pressure == Pressure::None {
-            self.pressure = Pressure::Asked { at: now };
         }
     }
 
@@ -420,7 +423,12 @@ impl Supervisor {
     }
 
     fn heard(&mut self, signal: i32) {
-        self.told_to_end |= matches!(signal, SIGTERM | SIGHUP | SIGINT | SIGQUIT);
+        // Who has heard what asks needs not be asked, whatever else it has heard.
+        if matches!(signal, SIGTERM | SIGHUP | SIGINT | SIGQUIT)
+            && self.told_to_end != Some(self.settings.signal)
+        {
+            self.told_to_end = Some(signal);
+        }
     }
 
     /// The command is asked once, and does what it wants.
@@ -433,7 +441,8 @@ impl Supervisor {
 
     /// Ends what the command left running: it gets some time to end by itself (a filter at the end
     /// of a pipe has to read what is in it), then some after it was asked. Who was told to end takes
-    /// what it left with it.
+    /// what it left with it: those who have heard it too are not asked again, as some programs take a
+    /// second TERM for impatience.
     fn clear_away(&mut self, now: Instant, certainty: Certainty, actions: &mut Vec<Action>) {
         let (ending, since) = match self.phase {
             Phase::Leaving { ending, since } => (ending, Some(since)),
@@ -441,12 +450,20 @@ impl Supervisor {
             Phase::Keeping(_) | Phase::Over(_) => return,
         };
         match (self.pressure, since) {
-            (Pressure::None, Some(since)) if self.told_to_end || now >= self.later(since) => {
-                self.ask(now, actions);
-                if !self.told_to_end {
+            (Pressure::None, Some(since)) => match self.told_to_end {
+                Some(heard) => {
+                    self.pressure = Pressure::Asked { at: now };
+                    if !self.all_told {
+                        let signal = self.settings.signal;
+                        actions.push(Action::AskOthers { signal, heard });
+                    }
+                }
+                None if now >= self.later(since) => {
+                    self.ask(now, actions);
                     actions.push(Action::Tell(Notice::LeftBehind { killed: false }));
                 }
-            }
+                None => {}
+            },
             (Pressure::Asked { at }, Some(since)) if now >= self.later(at.max(since)) => {
                 self.kill(now, actions);
                 actions.push(Action::Tell(Notice::LeftBehind { killed: true }));

@@ -186,7 +186,9 @@ fn who_gives_no_time_hears_of_no_processes_that_are_not_there() {
     let mut story = without_time();
     story.happens(Input::Signal(SIGTERM));
     let ended = story.happens(Input::Ended(Ending::Signal(SIGTERM)));
-    assert_eq!(ended, [Action::TakeTerminal, ASKED[0]]);
+    let (signal, heard) = (SIGTERM, SIGTERM);
+    let asked = Action::AskOthers { signal, heard };
+    assert_eq!(ended, [Action::TakeTerminal, asked]);
     assert_eq!(story.happens(Input::Time), []);
     assert_eq!(story.happens(Input::Emptied), []);
     // What is there is ended as ever.
@@ -368,12 +370,17 @@ fn a_command_that_takes_too_long_is_asked_and_killed() {
 /// A service's TERM, a terminal's Ctrl-C: whoever sent it did not mean to wait.
 #[test]
 fn who_was_told_to_end_takes_the_rest_with_it() {
-    let mut story = Story::new();
-    story.happens(Input::Signal(SIGTERM));
-    let ended = story.happens(Input::Ended(Ending::Signal(SIGTERM)));
-    assert_eq!(ended, [Action::TakeTerminal, ASKED[0]]);
-    assert_eq!(story.wait_until(1), []);
-    assert_eq!(story.wait_until(2)[..1], [Action::Kill]);
+    for heard in [SIGTERM, SIGINT] {
+        let mut story = Story::new();
+        story.happens(Input::Signal(heard));
+        story.happens(Input::Signal(SIGUSR1));
+        let ended = story.happens(Input::Ended(Ending::Signal(heard)));
+        let signal = SIGTERM;
+        let asked = Action::AskOthers { signal, heard };
+        assert_eq!(ended, [Action::TakeTerminal, asked]);
+        assert_eq!(story.wait_until(1), []);
+        assert_eq!(story.wait_until(2)[..1], [Action::Kill]);
+    }
 }
 
 #[test]

@@ -104,6 +104,11 @@ impl Running {
         }
     }
 
+    /// The next line of its output, if one comes within this time.
+    pub(crate) fn line_within(&mut self, time: Duration) -> Option<String> {
+        self.lines.recv_timeout(time).ok()
+    }
+
     /// Waits for this line, which must be the next.
     #[track_caller]
     pub(crate) fn expect(mut self, line: &str) -> Self {

@@ -1,6 +1,7 @@
 //! The command as a user has it, on real servers.
 
 mod configuration;
+mod edges;
 mod fixtures;
 mod guards;
 mod hostile;

@@ -78,8 +78,10 @@ impl Job {
         }
     }
 
-    pub(crate) fn ask(&self, signal: i32) {
-        self.signal(signal);
+    pub(crate) fn ask(&self, signal: i32, heard: Option<i32>) {
+        if heard != Some(signal) {
+            self.signal(signal);
+        }
         self.signal(Signal::CONT.as_raw());
     }
 

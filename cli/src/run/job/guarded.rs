@@ -140,9 +140,10 @@ impl Job {
         self.order(Order::Signal(signal));
     }
 
-    /// Sends a signal to everybody of the job, and lets them go on.
-    pub(crate) fn ask(&self, signal: i32) {
-        self.order(Order::Ask(signal));
+    /// Sends a signal to everybody of the job, but for those of the command's group who have `heard`
+    /// another; and lets all of them go on.
+    pub(crate) fn ask(&self, signal: i32, heard: Option<i32>) {
+        self.order(Order::Ask { signal, heard });
     }
 
     /// Kills everybody of the job, with the watchdog and without it.

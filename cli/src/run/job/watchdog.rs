@@ -6,8 +6,8 @@
 //! thread ends that started us, and would say no more.
 
 use std::env;
-use std::ffi::OsString;
-use std::fs::OpenOptions;
+use std::ffi::{CString, OsString};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -29,10 +29,12 @@ use super::super::signals;
 use super::super::supervisor::Ending;
 use super::cgroup::Cgroup;
 use super::shim::{self, Line};
-use super::walk::{Below, Survivor};
+use super::walk::{Below, Process, Survivor};
 use super::wire::{Order, Report, Wire};
 use crate::status::Status;
 
+/// What the kernel shows of us.
+const NAME: &str = "watchdog";
 /// What only we start ourselves with.
 pub(crate) const MARK: &str = "__watchdog";
 /// What stands for "none" where a control group could be named.
@@ -53,7 +55,7 @@ pub(crate) fn if_we_are_it() -> Option<u8> {
     let cgroup = arguments.next()?;
     let command: Vec<_> = arguments.collect();
     // So that who kills by the name of the program leaves one who clears up.
-    let _ = rustix::thread::set_name(c"watchdog");
+    let _ = CString::new(NAME).map(|name| rustix::thread::set_name(&name));
     let watchdog = Watchdog::start(&mask, cgroup, &command);
     let watched = watchdog.and_then(Watchdog::watch);
     Some(watched.map_or_else(|_| Status::Internal.code(), |()| 0))
@@ -208,7 +210,7 @@ impl Watchdog {
                 }
                 Ok(Some((Order::Until(when), _))) => self.set_clock(when)?,
                 Ok(Some((Order::Signal(signal), _))) => self.signal(signal),
-                Ok(Some((Order::Ask(signal), _))) => self.ask(signal),
+                Ok(Some((Order::Ask { signal, heard }, _))) => self.ask(signal, heard),
                 Ok(Some((Order::Kill, _))) => {
                     self.duty = Duty::Kill;
                     self.kill();
@@ -262,19 +264,26 @@ impl Watchdog {
         }
     }
 
-    /// Everybody, once each.
-    fn ask(&self, signal: i32) {
+    /// Everybody, once each; of the command's group only who ignores what the others have heard, if
+    /// they have. The job of a run in this one is asked by its own supervisor, who hears this.
+    fn ask(&self, signal: i32, heard: Option<i32>) {
         let group = self.leader.as_raw_nonzero().get();
-        let leader_stands = self.leader_stands;
-        for signal in [signal, Signal::CONT.as_raw()] {
-            self.signal(signal);
-            if let Some(signal) = Signal::from_named_raw(signal) {
-                // Who has been started since by one of the group is of the group, and in the
-                // same state as before it was asked.
-                Self::everybody()
-                    .signal(signal, |process| !leader_stands || process.group != group);
-            }
+        let mut all = Self::everybody();
+        if signals::FORWARDED.contains(&signal) {
+            all.except = all.find(is_watchdog);
         }
+        if heard.is_none() {
+            self.signal(signal);
+        }
+        if let Some(signal) = Signal::from_named_raw(signal) {
+            // Who has been started since by one of the group is of the group, and in the same state
+            // as before it was asked.
+            all.signal(signal, |process| {
+                process.group != group || heard.is_some_and(|heard| process.ignores(heard))
+            });
+        }
+        self.signal(Signal::CONT.as_raw());
+        all.signal(Signal::CONT, |process| process.group != group);
     }
 
     fn kill(&mut self) {
@@ -353,6 +362,11 @@ impl Watchdog {
             cgroup.remove();
         }
     }
+}
+
+fn is_watchdog(process: &Process) -> bool {
+    let arguments = fs::read(format!("/proc/{}/cmdline", process.pid)).unwrap_or_default();
+    process.name == NAME && arguments.split(|byte| *byte == 0).nth(1) == Some(MARK.as_bytes())
 }
 
 /// Writes a line if it can be written at once.

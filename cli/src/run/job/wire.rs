@@ -20,8 +20,12 @@ pub(crate) enum Order {
     Until(u64),
     /// Send this to the command's process group.
     Signal(i32),
-    /// Send this to everybody of the job, and let them go on.
-    Ask(i32),
+    /// Send this to everybody of the job, but for those of the command's group who have heard the
+    /// other signal; and let all of them go on.
+    Ask {
+        signal: i32,
+        heard: Option<i32>,
+    },
     Kill,
     /// The command has ended, and what it left running may go on.
     Leave,
@@ -57,7 +61,10 @@ impl Order {
             Self::Go => "go".to_owned(),
             Self::Until(when) => format!("until {when}"),
             Self::Signal(signal) => format!("signal {signal}"),
-            Self::Ask(signal) => format!("ask {signal}"),
+            Self::Ask { signal, heard } => match heard {
+                Some(heard) => format!("ask {signal} {heard}"),
+                None => format!("ask {signal}"),
+            },
             Self::Kill => "kill".to_owned(),
             Self::Leave => "leave".to_owned(),
         }
@@ -69,7 +76,10 @@ impl Order {
             "go" => Self::Go,
             "until" => Self::Until(number(&mut words)?),
             "signal" => Self::Signal(number(&mut words)?),
-            "ask" => Self::Ask(number(&mut words)?),
+            "ask" => Self::Ask {
+                signal: number(&mut words)?,
+                heard: number(&mut words),
+            },
             "kill" => Self::Kill,
             "leave" => Self::Leave,
             _ => return None,
@@ -199,7 +209,14 @@ mod tests {
             Order::Go,
             Order::Until(u64::MAX),
             Order::Signal(15),
-            Order::Ask(2),
+            Order::Ask {
+                signal: 2,
+                heard: None,
+            },
+            Order::Ask {
+                signal: 15,
+                heard: Some(1),
+            },
             Order::Kill,
             Order::Leave,
         ];
