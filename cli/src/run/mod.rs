@@ -237,6 +237,7 @@ fn acquire_and_follow(
             .at_most
             .and_then(|at_most| Instant::now().checked_add(at_most)),
         leave_children: arguments.leave_children,
+        again: arguments.again.is_some(),
         job_control: terminal.has_job_control(),
     };
     let beat = granted / BEATS;

@@ -132,6 +132,8 @@ pub(crate) struct Settings {
     pub(crate) end_by: Option<Instant>,
     /// `--leave-children`.
     pub(crate) leave_children: bool,
+    /// `--again`: the next command of ours shall not meet what is left of this one either.
+    pub(crate) again: bool,
     /// A shell runs us as a job, which it can continue when we have stopped.
     pub(crate) job_control: bool,
 }
@@ -173,6 +175,8 @@ pub(crate) struct Supervisor {
     all_told: bool,
     /// It was said that somebody does not die.
     undying: bool,
+    /// It was said that somebody lives though the lock is over.
+    outlived: bool,
 }
 
 impl Supervisor {
@@ -187,6 +191,7 @@ impl Supervisor {
             told_to_end: None,
             all_told: false,
             undying: false,
+            outlived: false,
         }
     }
 
@@ -473,8 +478,13 @@ impl Supervisor {
                 // as we can help it.
                 if certainty == Certainty::Over {
                     self.lost.get_or_insert(Cause::Lock);
-                    actions.push(Action::Tell(Notice::Outlived));
-                    self.phase = Phase::Over(ending);
+                    if !self.outlived {
+                        self.outlived = true;
+                        actions.push(Action::Tell(Notice::Outlived));
+                    }
+                    if !self.settings.again || self.told_to_end.is_some() {
+                        self.phase = Phase::Over(ending);
+                    }
                 } else if !self.undying {
                     self.undying = true;
                     actions.push(Action::Tell(Notice::Undying));

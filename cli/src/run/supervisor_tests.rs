@@ -26,6 +26,7 @@ impl Story {
             hold_until: begun,
             end_by: None,
             leave_children: false,
+            again: false,
             job_control: true,
         };
         change(&mut settings, begun);
@@ -345,6 +346,31 @@ fn what_does_not_die_outlives_the_lock_at_the_worst() {
     assert_eq!(story.wait_until(2), [Action::Tell(Notice::Outlived)]);
     let (ending, lost) = (Ending::Unknown, Some(Cause::Lock));
     assert_eq!(story.supervisor.outcome(), Some(Outcome { ending, lost }));
+}
+
+/// The next of `--again` ran beside it.
+#[test]
+fn what_outlives_the_lock_keeps_the_next_of_ours_away() {
+    let mut story = Story::with(|settings, _| settings.again = true);
+    story.know(Certainty::Over);
+    assert_eq!(story.wait_until(2), [Action::Tell(Notice::Outlived)]);
+    assert_eq!(story.wait_until(1000), []);
+    assert!(story.supervisor.is_killing());
+    assert_eq!(story.supervisor.outcome(), None);
+    let ending = Ending::Signal(SIGKILL);
+    let lost = Some(Cause::Lock);
+    assert_eq!(story.ends(ending), Some(Outcome { ending, lost }));
+}
+
+#[test]
+fn who_waits_for_what_outlives_the_lock_can_be_told_to_end() {
+    let mut story = Story::with(|settings, _| settings.again = true);
+    story.know(Certainty::Over);
+    story.wait_until(2);
+    story.happens(Input::Signal(SIGUSR1));
+    assert_eq!(story.supervisor.outcome(), None);
+    story.happens(Input::Signal(SIGTERM));
+    assert!(story.supervisor.outcome().is_some());
 }
 
 #[test]

@@ -4,12 +4,13 @@
 //! a parent's death does not reach, and sees that the file stands still once the lock is free.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Signal, geteuid};
 use testbed::{Direction, Proxy, process, wait_for_some, wait_until};
 
+use crate::edges::BESIDE;
 use crate::fixtures::{
     Running, SOON, WITH_DEFAULT_SIGNALS, client, queue_length, said, send, server, wait_for_queue,
     zklock,
@@ -160,21 +161,9 @@ fn who_cannot_be_killed_keeps_the_lock_and_is_named() {
     let path = "/job/other-user";
     let traces = Traces::new();
     let proxy = Proxy::start(server().addr());
-    let [become_it, with] = WITH_DEFAULT_SIGNALS;
     let script =
         "echo ready; exec setpriv --reuid=54322 --ambient-caps=-all --inh-caps=-all sh -c \"$W\"";
-    let program = copy_for_all(&traces);
-    let mut first = Command::new(become_it);
-    // May become anybody, and may not kill anybody.
-    first.args([
-        with,
-        "setpriv",
-        "--reuid=54321",
-        "--regid=54321",
-        "--clear-groups",
-    ]);
-    first.args(["--inh-caps=-all,+setuid", "--ambient-caps=-all,+setuid"]);
-    first.args(["--bounding-set=-all,+setuid"]).arg(program);
+    let mut first = as_one_who_may_not_kill(&copy_for_all(&traces));
     first.args(["run", "--session-timeout=3s", "--kill-after=200ms"]);
     first.env("ZK_CONNECT", proxy.connect_string());
     first.args([path, "--", "sh", "-c", script]);
@@ -190,6 +179,62 @@ fn who_cannot_be_killed_keeps_the_lock_and_is_named() {
     assert!(first.err.contains(&named), "{}", first.err);
 }
 
+/// A command that had outlived its lock had the next one of `--again` beside it.
+#[test]
+fn nothing_is_run_again_beside_who_has_outlived_the_lock() {
+    if !geteuid().is_root() {
+        eprintln!("left out: only root can make another user's process");
+        return;
+    }
+    let path = "/job/again-beside";
+    let traces = Traces::new();
+    let proxy = Proxy::start(server().addr());
+    let script =
+        "echo ready; exec setpriv --reuid=54322 --ambient-caps=-all --inh-caps=-all sh -c \"$W\"";
+    let mut first = as_one_who_may_not_kill(&copy_for_all(&traces));
+    first.args(["run", "--session-timeout=3s", "--kill-after=200ms"]);
+    first.env("ZK_CONNECT", proxy.connect_string());
+    first.args(["--again=10ms", path, "--", "sh", "-c", script]);
+    let mut first = Running::start(traces.told(&mut first)).expect("ready");
+    let worker = traces.worker();
+    proxy.black_hole(Direction::Both);
+    first.wait_for_error("lives though the lock is over");
+    proxy.heal();
+    assert_eq!(first.line_within(BESIDE), None, "it runs beside the last");
+    assert!(process::is_alive(worker), "it was not to be killed");
+    process::kill(worker);
+    assert_eq!(first.line(), "ready");
+    // What cannot be killed keeps nobody who is told to end, either.
+    wait_until("the next works", SOON, || traces.worker() != worker);
+    proxy.black_hole(Direction::Both);
+    first.wait_for_error("lives though the lock is over");
+    let worker = traces.worker();
+    send(first.pid(), Signal::TERM);
+    let first = first.end_with_open_output();
+    process::kill(worker);
+    assert_eq!(first.status, 79, "{}", first.err);
+}
+
+/// A TERM for a command of another user went nowhere, and nobody said so.
+#[test]
+fn a_signal_that_may_not_be_sent_is_told_of() {
+    if !geteuid().is_root() {
+        eprintln!("left out: only root can make another user's process");
+        return;
+    }
+    let traces = Traces::new();
+    let script = "exec setpriv --reuid=54322 --ambient-caps=-all --inh-caps=-all sh -c \"$W\"";
+    let mut first = as_one_who_may_not_kill(&copy_for_all(&traces));
+    first.env("ZK_CONNECT", server().connect_string());
+    first.args(["run", "/job/refused", "--", "sh", "-c", script]);
+    let mut first = Running::start(traces.told(&mut first));
+    let worker = traces.worker();
+    send(first.pid(), Signal::TERM);
+    first.wait_for_error("TERM may not be sent to the command");
+    process::kill(worker);
+    assert_eq!(first.end().status, 137);
+}
+
 /// The same at an ordinary end: the lock was given back over the living, with status 0.
 #[test]
 fn the_lock_is_kept_over_those_who_cannot_be_killed() {
@@ -199,21 +244,10 @@ fn the_lock_is_kept_over_those_who_cannot_be_killed() {
     }
     let path = "/job/other-user-left";
     let traces = Traces::new();
-    let [become_it, with] = WITH_DEFAULT_SIGNALS;
     let script =
         "setpriv --reuid=54322 --ambient-caps=-all --inh-caps=-all sh -c \"$W\" >/dev/null 2>&1 &
         while ! [ -s $TICKS ]; do sleep 0.01; done; exit 0";
-    let program = copy_for_all(&traces);
-    let mut first = Command::new(become_it);
-    first.args([
-        with,
-        "setpriv",
-        "--reuid=54321",
-        "--regid=54321",
-        "--clear-groups",
-    ]);
-    first.args(["--inh-caps=-all,+setuid", "--ambient-caps=-all,+setuid"]);
-    first.args(["--bounding-set=-all,+setuid"]).arg(program);
+    let mut first = as_one_who_may_not_kill(&copy_for_all(&traces));
     first.args(["run", "--kill-after=100ms"]);
     first.env("ZK_CONNECT", server().connect_string());
     first.args([path, "--", "sh", "-c", script]);
@@ -225,6 +259,22 @@ fn the_lock_is_kept_over_those_who_cannot_be_killed() {
     process::kill(worker);
     assert_eq!(first.end().status, 0);
     assert_eq!(queue_length(&client(), path), 0);
+}
+
+/// A program of another user who may become anybody, and may not kill anybody.
+fn as_one_who_may_not_kill(program: &Path) -> Command {
+    let [become_it, with] = WITH_DEFAULT_SIGNALS;
+    let mut command = Command::new(become_it);
+    command.args([
+        with,
+        "setpriv",
+        "--reuid=54321",
+        "--regid=54321",
+        "--clear-groups",
+    ]);
+    command.args(["--inh-caps=-all,+setuid", "--ambient-caps=-all,+setuid"]);
+    command.args(["--bounding-set=-all,+setuid"]).arg(program);
+    command
 }
 
 /// Where another user may run it.
