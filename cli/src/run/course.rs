@@ -15,6 +15,7 @@ use super::lock::Guard;
 use super::signals::{Inbox, Sent};
 use super::supervisor::{Action, Input, Notice, Outcome, Supervisor};
 use super::terminal::Terminal;
+use crate::arguments::signal_name;
 use crate::say;
 
 /// How long a service manager takes to send one signal to all processes of a service.
@@ -142,6 +143,11 @@ impl Course<'_> {
             Event::Continued => self.step(Input::Continued),
             Event::Emptied => self.step(Input::Emptied),
             Event::Late => self.step(Input::Late),
+            Event::Refused(signal) => say(format_args!(
+                "{}: {} may not be sent to the command, which is another user's",
+                self.path,
+                signal_name(signal).unwrap_or("a signal")
+            )),
             Event::Unguarded => self.step(Input::Unguarded),
             Event::Heard { signal, sender } => self.heard(Sent {
                 signal,

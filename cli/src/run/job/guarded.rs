@@ -286,6 +286,7 @@ fn relay(wire: Wire, events: Sender<Event>, over: Arc<AtomicBool>) -> io::Result
                 Report::Stopped(signal) => Event::Stopped(signal),
                 Report::Continued => Event::Continued,
                 Report::Late => Event::Late,
+                Report::Refused(signal) => Event::Refused(signal),
                 Report::Heard { signal, sender } => Event::Heard { signal, sender },
                 Report::Emptied => {
                     // Before its end is seen.

@@ -73,6 +73,8 @@ pub(crate) enum Event {
     Emptied,
     /// The watchdog has killed the job, as it was not told in time that the lock is ours.
     Late,
+    /// This may not be sent to the command.
+    Refused(i32),
     /// The watchdog was sent this signal by that process.
     Heard {
         signal: i32,

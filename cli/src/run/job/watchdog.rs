@@ -257,7 +257,10 @@ impl Watchdog {
             return;
         };
         if self.leader_stands {
-            let _ = kill_process_group(self.leader, signal);
+            let sent = kill_process_group(self.leader, signal);
+            if sent == Err(Errno::PERM) && signal != Signal::CONT {
+                self.tell(Report::Refused(signal.as_raw()));
+            }
         } else {
             let group = self.leader.as_raw_nonzero().get();
             Self::everybody().signal(signal, |process| process.group == group);

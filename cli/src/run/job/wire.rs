@@ -48,6 +48,8 @@ pub(crate) enum Report {
     Emptied,
     /// The deadline has passed; everybody was killed.
     Late,
+    /// We may not send this to the command.
+    Refused(i32),
     /// The watchdog was sent a signal, by that process.
     Heard {
         signal: i32,
@@ -99,6 +101,7 @@ impl Report {
             Self::Continued => "continued".to_owned(),
             Self::Emptied => "emptied".to_owned(),
             Self::Late => "late".to_owned(),
+            Self::Refused(signal) => format!("refused {signal}"),
             Self::Heard { signal, sender } => format!("heard {signal} {sender}"),
         }
     }
@@ -118,6 +121,7 @@ impl Report {
             "continued" => Self::Continued,
             "emptied" => Self::Emptied,
             "late" => Self::Late,
+            "refused" => Self::Refused(number(&mut words)?),
             "heard" => Self::Heard {
                 signal: number(&mut words)?,
                 sender: number(&mut words)?,
@@ -240,6 +244,7 @@ mod tests {
             Report::Continued,
             Report::Emptied,
             Report::Late,
+            Report::Refused(15),
             Report::Heard {
                 signal: 15,
                 sender: u32::MAX,
