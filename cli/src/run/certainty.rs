@@ -13,9 +13,10 @@ pub(crate) enum Certainty {
     Over,
 }
 
-/// What a guard knows now. Out of contact it is still ours for what remains.
-pub(crate) fn of(state: LockState, remaining: Duration) -> Certainty {
-    match Instant::now().checked_add(remaining) {
+/// What a guard knows. Out of contact it is still ours for what remains, which was asked for after
+/// `asked`: whoever is stopped between the two then knows of an end that is too early, not too late.
+pub(crate) fn of(asked: Instant, state: LockState, remaining: Duration) -> Certainty {
+    match asked.checked_add(remaining) {
         Some(end) if state != LockState::Lost => Certainty::Until(end),
         _ => Certainty::Over,
     }

@@ -81,8 +81,7 @@ impl Lock {
                 Self::Shared(_) | Self::Write(_) => other.kind != Kind::ReadersAndWriters,
                 Self::Permits(_) => other.kind != Kind::Semaphore,
             };
-            // Folders of a semaphore stay when nobody uses it.
-            if !is_another || other.queue().is_ok_and(|queue| queue.is_empty()) {
+            if !is_another {
                 continue;
             }
             let advice = match other.kind {

@@ -128,8 +128,9 @@ impl Job {
 
     /// Tells the watchdog until when the lock is certain.
     pub(crate) fn tell_deadline(&self, end: Instant) {
-        let left = end.saturating_duration_since(Instant::now());
+        // In this order: whoever is stopped between the two tells a moment that is too early.
         let now = clock_gettime(ClockId::Boottime);
+        let left = end.saturating_duration_since(Instant::now());
         let now = Duration::try_from(now).unwrap_or_default();
         let end = u64::try_from((now + left).as_nanos()).unwrap_or(u64::MAX);
         self.order(Order::Until(end));

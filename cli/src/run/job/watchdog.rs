@@ -13,6 +13,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -22,7 +23,8 @@ use rustix::process::{
 };
 use rustix::stdio::{dup2_stdin, dup2_stdout};
 use rustix::time::{
-    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime,
+    ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, clock_gettime,
+    timerfd_create, timerfd_settime,
 };
 
 use super::super::signals;
@@ -80,6 +82,8 @@ struct Watchdog {
     signals: SignalFd,
     /// Of `CLOCK_BOOTTIME`, which goes on while the machine sleeps.
     timer: OwnedFd,
+    /// What the timer is set to, in nanoseconds.
+    deadline: Option<u64>,
     duty: Duty,
     survivors: Vec<Survivor>,
 }
@@ -130,6 +134,7 @@ impl Watchdog {
             cgroup,
             signals,
             timer,
+            deadline: None,
             duty: Duty::Watch,
             survivors: Vec::new(),
         })
@@ -177,10 +182,21 @@ impl Watchdog {
     fn look_at_the_clock(&mut self) {
         let mut times = [0; 8];
         if rustix::io::read(&self.timer, &mut times).is_ok() {
-            self.duty = Duty::Kill;
-            self.kill();
-            self.tell(Report::Late);
+            self.be_late();
         }
+    }
+
+    fn be_late(&mut self) {
+        self.duty = Duty::Kill;
+        self.kill();
+        self.tell(Report::Late);
+    }
+
+    /// Whether the lock may have ended since the supervisor had the command begin.
+    fn is_late(&self) -> bool {
+        let now = Duration::try_from(clock_gettime(ClockId::Boottime)).unwrap_or(Duration::MAX);
+        self.deadline
+            .is_some_and(|deadline| now >= Duration::from_nanos(deadline))
     }
 
     /// Tells which signals have come to us: a service manager sends them to all processes of a
@@ -203,6 +219,7 @@ impl Watchdog {
             };
             match wire.next_order() {
                 Ok(None) => return Ok(false),
+                Ok(Some((Order::Go, _))) if self.is_late() => self.be_late(),
                 Ok(Some((Order::Go, stdin))) => {
                     let stdin = stdin.ok_or(io::ErrorKind::InvalidData)?;
                     // A shim that has gone will be buried.
@@ -227,7 +244,7 @@ impl Watchdog {
         }
     }
 
-    fn set_clock(&self, when: u64) -> io::Result<()> {
+    fn set_clock(&mut self, when: u64) -> io::Result<()> {
         const SECOND: u64 = 1_000_000_000;
         let nothing = Timespec {
             tv_sec: 0,
@@ -235,6 +252,7 @@ impl Watchdog {
         };
         // Zero would take the alarm away.
         let when = when.max(1);
+        self.deadline = Some(when);
         let alarm = Itimerspec {
             it_interval: nothing,
             it_value: Timespec {
