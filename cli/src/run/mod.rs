@@ -341,7 +341,7 @@ fn follow(
     };
     inbox.command_runs(true);
     let mut job = Job::start(&start).map_err(cannot)?;
-    if !terminal.is_shared() {
+    if Terminal::is_input() && !terminal.is_shared() {
         terminal.give_to(job.id());
     }
     let ready = match (inbox.forwarded.try_recv(), guard.certainty()) {

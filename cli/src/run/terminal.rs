@@ -65,6 +65,17 @@ impl Terminal {
         self.ours.is_some() && self.foreground() == self.ours
     }
 
+    /// Whether it is our standard input. What a script puts in the background stays in the group that
+    /// is in the foreground, and reads nothing; it gets the terminal when it asks for it.
+    pub(crate) fn is_input() -> bool {
+        tcgetpgrp(rustix::stdio::stdin()).is_ok()
+    }
+
+    /// For the next command.
+    pub(crate) fn begin(&self) {
+        self.given.set(false);
+    }
+
     pub(crate) fn give_to(&self, group: Pid) {
         if self.pass(self.ours, Some(group)) {
             self.given.set(true);

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use pty_process::blocking::{Command, Pty, open};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixtures::{
     Running, SOON, WITH_DEFAULT_SIGNALS, client, queue_length, server, status_of, wait_for_queue,
@@ -315,6 +316,46 @@ fn control_c_ends_the_script_that_runs_us() {
         let shown = shown.lock().unwrap_or_else(PoisonError::into_inner);
         assert!(!shown.contains("next step"), "{shell}: {shown}");
     }
+}
+
+/// What a script puts in the background shares its group: it took the script's terminal.
+#[test]
+fn a_run_in_the_background_of_a_script_leaves_it_the_terminal() {
+    let folder = tempfile::tempdir().expect("a place for a file");
+    let begun = folder.path().join("begun");
+    let (begun, program) = (begun.display(), env!("CARGO_BIN_EXE_zklock"));
+    // Nobody else is in its group.
+    let script = format!(
+        "mkfifo {begun}
+        {program} run /terminal/script-back -- sh -c 'echo >{begun}; exec sleep 1000' &
+        read line <{begun}; echo ready\":\"
+        read line; echo \"<$line>\"; kill $!; wait $!; echo status\" \"$?"
+    );
+    let mut terminal = OnTerminal::start("bash", &["-c", &script]);
+    terminal.expect("ready:");
+    terminal.type_in("words\n");
+    terminal.expect("<words>");
+    terminal.expect("status 143");
+    assert_eq!(terminal.end(), Some(0));
+}
+
+/// It ended the script as well, as Ctrl-C would have.
+#[test]
+fn an_interrupt_for_us_alone_leaves_the_script() {
+    let program = env!("CARGO_BIN_EXE_zklock");
+    let script = format!(
+        "{program} run /terminal/int-alone -- sh -c 'echo ready\":\"; exec sleep 1000'; \
+         echo status\" \"$?"
+    );
+    let mut terminal = OnTerminal::start("bash", &["-c", &script]);
+    terminal.expect("ready:");
+    let shell = terminal.child.id();
+    let children = std::fs::read_to_string(format!("/proc/{shell}/task/{shell}/children"));
+    let ours = children.expect("it runs").trim().parse().ok();
+    let ours = ours.and_then(Pid::from_raw).expect("a process id");
+    kill_process(ours, Signal::INT).expect("it runs");
+    terminal.expect("status 130");
+    assert_eq!(terminal.end(), Some(0));
 }
 
 /// With `tostop` whoever writes from the background is stopped, and so was who supervised.
