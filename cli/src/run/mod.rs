@@ -241,7 +241,10 @@ fn acquire_and_follow(
         job_control: terminal.has_job_control(),
     };
     let beat = granted / BEATS;
+    inbox.command_runs(true);
+    terminal.begin();
     let ran = follow(client, arguments, &guard, settings, beat, inbox, terminal);
+    inbox.command_runs(false);
     if let Err(error) = guard.release()
         && ran.is_ok()
     {
@@ -317,7 +320,6 @@ fn follow(
     terminal: &Terminal,
 ) -> Result<Ending, Fallen> {
     let path = &arguments.wanted.path;
-    let cannot = |error: std::io::Error| (Failure::internal(error), None);
     let events = client.events();
     let token = guard
         .fencing_token()
@@ -339,8 +341,10 @@ fn follow(
         mask: inbox.mask,
         cgroup: !arguments.no_cgroup && !arguments.leave_children,
     };
-    inbox.command_runs(true);
-    let mut job = Job::start(&start).map_err(cannot)?;
+    let mut job = Job::start(&start).map_err(|error| {
+        let message = format!("the processes of the command cannot be started: {error}");
+        (Failure::internal(message), None)
+    })?;
     if Terminal::is_input() && !terminal.is_shared() {
         terminal.give_to(job.id());
     }
@@ -355,12 +359,12 @@ fn follow(
             format!("{path}: contact with ZooKeeper was lost; the command was not started"),
         )),
     };
-    if let Err(failure) = ready {
+    let begun = ready.and_then(|()| job.go().map_err(Failure::internal));
+    if let Err(failure) = begun {
         terminal.take_from(job.id());
-        // The shim has not heard the word, and is killed when the job is dropped.
+        job.call_off();
         return Err((failure, None));
     }
-    job.go().map_err(cannot)?;
     let course = Course {
         path,
         guard,
@@ -374,7 +378,6 @@ fn follow(
         managed: Managed::default(),
     };
     let (outcome, known) = course.follow();
-    inbox.command_runs(false);
     conclude(arguments, outcome, known)
 }
 

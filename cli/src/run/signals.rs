@@ -143,6 +143,8 @@ impl Inbox {
 
     /// From now on Ctrl-Z is told; before, it stopped us.
     pub(crate) fn command_runs(&self, runs: bool) {
+        // What was meant for the last command is not for the next.
+        while self.stop_key.try_recv().is_ok() {}
         self.has_command.store(runs, Ordering::SeqCst);
     }
 }

@@ -99,3 +99,54 @@ fn may_open(pid: u32, number: u32) {
     // It may have ended, which the test finds out.
     let _ = prlimit.args(["--pid", &pid.to_string(), &limit]).status();
 }
+
+/// A run whose lock had gone before its command began left two processes, which a run that goes on by
+/// `--again` had for ever.
+#[test]
+fn a_command_that_does_not_begin_leaves_nobody() {
+    let path = "/job/not-begun";
+    let run = |client: &zklock::Client| {
+        let lock = zklock::Mutex::new(client, path).expect("a good path");
+        let guard = lock.lock().expect("the server serves");
+        let command = [
+            "run",
+            "-v",
+            "--again=100ms",
+            path,
+            "--",
+            "sh",
+            "-c",
+            "echo ready; read line",
+        ];
+        let first = Running::start(&mut zklock(command));
+        wait_for_queue(client, path, 2);
+        drop(guard);
+        // Before it has told that it stands: the lock is there, and nothing is begun.
+        let children = format!("/proc/{0}/task/{0}/children", first.pid());
+        let begun = Instant::now();
+        let watchdog = loop {
+            let children = fs::read_to_string(&children).unwrap_or_default();
+            if let Some(child) = children.split_whitespace().next() {
+                break child.parse::<u32>().expect("a process id");
+            }
+            assert!(begun.elapsed() < SOON, "no watchdog");
+        };
+        send(watchdog, Signal::STOP);
+        (first, watchdog)
+    };
+    let client = client();
+    let (mut first, watchdog) = run(&client);
+    let standing = zklock::Mutex::new(&client, path).expect("a good path");
+    let all = standing.participants().expect("the server serves");
+    for one in &all {
+        standing.break_lock(one).expect("the server serves");
+    }
+    send(watchdog, Signal::CONT);
+    first.wait_for_error("the command was not started");
+    assert_eq!(first.line(), "ready");
+    let children = format!("/proc/{0}/task/{0}/children", first.pid());
+    let children = fs::read_to_string(children).expect("it runs");
+    process::kill(first.pid());
+    assert_eq!(first.status(), 137);
+    assert_eq!(children.split_whitespace().count(), 1, "{children}");
+}

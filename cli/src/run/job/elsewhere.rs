@@ -69,6 +69,12 @@ impl Job {
         self.line.go(io::stdin())
     }
 
+    /// Ends what has not begun.
+    pub(crate) fn call_off(&mut self) {
+        self.kill();
+        let _ = rustix::process::waitpid(Some(self.leader), WaitOptions::empty());
+    }
+
     /// There is nobody to be told.
     pub(crate) fn tell_deadline(&self, _end: Instant) {}
 

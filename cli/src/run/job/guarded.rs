@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use log::{debug, info};
 use rustix::io::Errno;
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait, waitpid,
+};
 use rustix::time::{ClockId, clock_gettime};
 
 use super::cgroup::Cgroup;
@@ -124,6 +126,21 @@ impl Job {
     /// Has the command begin, with our standard input.
     pub(crate) fn go(&self) -> io::Result<()> {
         self.wire.order(Order::Go, Some(io::stdin().as_fd()))
+    }
+
+    /// Ends what has not begun. Returns when nobody of it is left.
+    pub(crate) fn call_off(&mut self) {
+        let _ = kill_process(self.watchdog, Signal::KILL);
+        Self::await_end(self.watchdog);
+        // The shim is ours now, and dies by the death of its parent, or by this.
+        self.unguarded = true;
+        self.kill();
+        Self::await_end(self.leader);
+    }
+
+    /// Buries a child that is about to end.
+    fn await_end(child: Pid) {
+        while matches!(waitpid(Some(child), WaitOptions::empty()), Err(Errno::INTR)) {}
     }
 
     /// Tells the watchdog until when the lock is certain.
@@ -242,6 +259,8 @@ impl Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
+        // The relay has our end as well, and would keep the watchdog from seeing that we have gone.
+        self.wire.hang_up();
         if let Some(cgroup) = &self.cgroup {
             cgroup.remove();
         }

@@ -6,7 +6,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::str::SplitAsciiWhitespace;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, socketpair};
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, Shutdown, SocketFlags, SocketType, shutdown, socketpair,
+};
 
 use super::super::supervisor::Ending;
 use super::parcel::{receive, send};
@@ -177,6 +179,11 @@ impl Wire {
             Err(Errno::AGAIN | Errno::INTR) => Ok(None),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// Ends it for both sides, whoever else of us has our end.
+    pub(crate) fn hang_up(&self) {
+        let _ = shutdown(&self.0, Shutdown::Both);
     }
 
     /// Waits for a report; `None` at the end of the socket.
