@@ -26,7 +26,8 @@ pub(crate) fn hold(connection: &ConnectionArguments, arguments: &Hold) -> u8 {
         .map(|()| Ending::Exit(0))
         .map_err(|failure| (failure, None));
     let terminal = Terminal::open();
-    let (report, death) = super::conclude_for_the_caller(held, &arguments.wanted, &terminal);
+    let (report, death) =
+        super::conclude_for_the_caller(held, &arguments.wanted, &inbox, &terminal);
     super::end(&report, death)
 }
 

@@ -106,16 +106,14 @@ fn perform(connection: &ConnectionArguments, arguments: &Run) -> (Report, Option
             Err(_) => ran = attempt(connection, arguments, &inbox, &terminal),
         }
     }
-    conclude_for_the_caller(ran, &arguments.wanted, &terminal)
+    conclude_for_the_caller(ran, &arguments.wanted, &inbox, &terminal)
 }
 
 /// Whether `--again` means to run it again: nobody has told us to end, and it may go better.
 fn goes_on(ran: &Result<Ending, Fallen>, inbox: &Inbox, terminal: &Terminal) -> bool {
-    let by_a_key = |ending: &Ending| {
-        matches!(ending, Ending::Signal(SIGINT | SIGQUIT)) && terminal.was_given()
-    };
     let may_go_better = match ran {
-        Ok(ending) => !by_a_key(ending),
+        Ok(Ending::Signal(signal)) => !is_key(*signal, inbox, terminal),
+        Ok(_) => true,
         Err((failure, _)) => matches!(
             failure.status,
             Status::Lost | Status::Unreachable | Status::Busy
@@ -124,10 +122,17 @@ fn goes_on(ran: &Result<Ending, Fallen>, inbox: &Inbox, terminal: &Terminal) -> 
     may_go_better && !inbox.is_ending()
 }
 
+/// Whether a signal that ended the command was a key of the terminal, which had been given to the
+/// command alone. What was sent to us meant us and the command, and none of those beside us.
+fn is_key(signal: i32, inbox: &Inbox, terminal: &Terminal) -> bool {
+    matches!(signal, SIGINT | SIGQUIT) && terminal.was_given() && !inbox.has_heard(signal)
+}
+
 /// Says what went wrong; returns the report and the signal to end by.
 fn conclude_for_the_caller(
     ran: Result<Ending, Fallen>,
     wanted: &Wanted,
+    inbox: &Inbox,
     terminal: &Terminal,
 ) -> (Report, Option<Death>) {
     match ran {
@@ -135,7 +140,7 @@ fn conclude_for_the_caller(
             let death = match ending {
                 Ending::Signal(signal) if is_told(signal) => Some(Death {
                     signal,
-                    group: matches!(signal, SIGINT | SIGQUIT) && terminal.was_given(),
+                    group: is_key(signal, inbox, terminal),
                 }),
                 _ => None,
             };

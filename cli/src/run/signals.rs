@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
@@ -68,8 +68,8 @@ pub(crate) struct Inbox {
     /// The key that stops (Ctrl-Z), while a command runs.
     pub(crate) stop_key: Receiver<()>,
     stop: Arc<Mutex<CancelToken>>,
-    /// A signal that ends programs has come.
-    ending: Arc<AtomicBool>,
+    /// Those of [`FORWARDED`] that have come since the beginning.
+    heard: Arc<AtomicU64>,
     /// As our caller has had it.
     pub(crate) mask: Mask,
     has_command: Arc<AtomicBool>,
@@ -82,7 +82,7 @@ struct Sorter {
     resumed: Sender<()>,
     stop_key: Sender<()>,
     stop: Arc<Mutex<CancelToken>>,
-    ending: Arc<AtomicBool>,
+    heard: Arc<AtomicU64>,
     has_command: Arc<AtomicBool>,
 }
 
@@ -99,7 +99,7 @@ impl Inbox {
         let (to_resumed, resumed) = unbounded();
         let (to_stop_key, stop_key) = unbounded();
         let stop = Arc::new(Mutex::new(CancelToken::new()));
-        let ending = Arc::default();
+        let heard = Arc::default();
         let has_command = Arc::default();
         let sorter = Sorter {
             forwarded: to_forwarded,
@@ -107,7 +107,7 @@ impl Inbox {
             resumed: to_resumed,
             stop_key: to_stop_key,
             stop: Arc::clone(&stop),
-            ending: Arc::clone(&ending),
+            heard: Arc::clone(&heard),
             has_command: Arc::clone(&has_command),
         };
         listen(sorter)?;
@@ -117,7 +117,7 @@ impl Inbox {
             resumed,
             stop_key,
             stop,
-            ending,
+            heard,
             mask,
             has_command,
         })
@@ -138,10 +138,17 @@ impl Inbox {
 
     /// Whether somebody has told us to end, since the beginning.
     pub(crate) fn is_ending(&self) -> bool {
-        self.ending.load(Ordering::SeqCst)
+        [SIGHUP, SIGINT, SIGQUIT, SIGTERM]
+            .into_iter()
+            .any(|signal| self.has_heard(signal))
     }
 
-    /// From now on Ctrl-Z is told; before, it stopped us.
+    /// Whether this has come to us since the beginning.
+    pub(crate) fn has_heard(&self, signal: i32) -> bool {
+        is_in(self.heard.load(Ordering::SeqCst), signal)
+    }
+
+    /// While a command runs Ctrl-Z is told; else it stops us.
     pub(crate) fn command_runs(&self, runs: bool) {
         // What was meant for the last command is not for the next.
         while self.stop_key.try_recv().is_ok() {}
@@ -199,9 +206,8 @@ impl Sorter {
             SIGTSTP => self.stop_key(sent.sender),
             _ => {
                 // First, so that who finds the wait ended finds out why.
-                if matches!(sent.signal, SIGHUP | SIGINT | SIGQUIT | SIGTERM) {
-                    self.ending.store(true, Ordering::SeqCst);
-                }
+                self.heard
+                    .fetch_or(bits([sent.signal].into_iter()), Ordering::SeqCst);
                 let passed = self.forwarded.send(sent).is_ok();
                 let stop = self.stop.lock().unwrap_or_else(PoisonError::into_inner);
                 let stop = stop.clone();
@@ -244,17 +250,16 @@ pub(crate) fn block_all() -> io::Result<SigSet> {
 /// group, as the key would have done that the terminal gave to the command alone. Returns where the
 /// system does not let it: as the first process of a container.
 pub(crate) fn die_by(signal: i32, group: bool) {
-    let Some(signal) = named(signal) else {
-        return;
-    };
     // The command has left a dump if it wanted one.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
-    let _ = set_of([signal as i32].into_iter()).thread_unblock();
-    if group && let Some(signal) = rustix::process::Signal::from_named_raw(signal as i32) {
+    if group && let Some(signal) = rustix::process::Signal::from_named_raw(signal) {
         let _ = rustix::process::kill_current_process_group(signal);
     }
-    let _ = raise(signal);
+    if std::process::id() != 1 {
+        // Also if it is ignored: PIPE is, in every program of Rust.
+        let _ = signal_hook::low_level::emulate_default_handler(signal);
+    }
 }
 
 /// The set of ignored signals, as the kernel shows it; nothing where it does not.

@@ -5,6 +5,7 @@ use crate::fixtures::{
 };
 
 use rustix::process::Signal;
+use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
 use testbed::{process, wait_until};
 
@@ -89,6 +90,23 @@ fn the_death_of_a_command_is_told() {
     process::kill(command);
     assert_eq!(running.end().status, 137);
     assert_eq!(queue_length(&client(), path), 0);
+}
+
+/// Of these PIPE was ignored in us, and the caller saw status 141 of one who had ended by itself.
+#[test]
+fn we_end_by_the_signal_that_ended_the_command() {
+    for (signal, name) in [
+        (Signal::PIPE, "PIPE"),
+        (Signal::ALARM, "ALRM"),
+        (Signal::INT, "INT"),
+        (Signal::QUIT, "QUIT"),
+        (Signal::USR1, "USR1"),
+    ] {
+        let script = format!("kill -{name} $$");
+        let mut command = zklock(["run", "/signals/ended-by", "--", "sh", "-c", &script]);
+        let ended = command.status().expect("it can be started");
+        assert_eq!(ended.signal(), Some(signal.as_raw()), "{name}: {ended}");
+    }
 }
 
 /// What `nohup` does.
