@@ -241,6 +241,9 @@ fn acquire_and_follow(
         end_by: arguments
             .at_most
             .and_then(|at_most| Instant::now().checked_add(at_most)),
+        end_grace: arguments
+            .at_most
+            .map_or(kill_after, |at_most| kill_after.min(at_most / 2)),
         leave_children: arguments.leave_children,
         again: arguments.again.is_some(),
         job_control: terminal.has_job_control(),

@@ -130,6 +130,8 @@ pub(crate) struct Settings {
     pub(crate) hold_until: Instant,
     /// `--at-most`.
     pub(crate) end_by: Option<Instant>,
+    /// How long before that to ask: less than `kill_after` in a time that is hardly longer.
+    pub(crate) end_grace: Duration,
     /// `--leave-children`.
     pub(crate) leave_children: bool,
     /// `--again`: the next command of ours shall not meet what is left of this one either.
@@ -296,7 +298,12 @@ impl Supervisor {
 
     /// When to ask, so that there is time to end.
     fn ask_at(&self, end: Instant) -> Instant {
-        end.checked_sub(self.settings.kill_after).unwrap_or(end)
+        let grace = if self.settings.end_by == Some(end) {
+            self.settings.end_grace
+        } else {
+            self.settings.kill_after
+        };
+        end.checked_sub(grace).unwrap_or(end)
     }
 
     fn later(&self, since: Instant) -> Instant {

@@ -25,6 +25,7 @@ impl Story {
             signal: SIGTERM,
             hold_until: begun,
             end_by: None,
+            end_grace: KILL_AFTER,
             leave_children: false,
             again: false,
             job_control: true,
@@ -391,6 +392,19 @@ fn a_command_that_takes_too_long_is_asked_and_killed() {
     let ending = Ending::Signal(SIGKILL);
     let lost = Some(Cause::TooLong);
     assert_eq!(story.ends(ending), Some(Outcome { ending, lost }));
+}
+
+/// It was asked as it began.
+#[test]
+fn a_short_time_to_run_is_not_all_spent_on_asking() {
+    let mut story = Story::with(|settings, begun| {
+        settings.end_by = Some(begun + Duration::from_secs(2));
+        settings.end_grace = Duration::from_secs(1);
+    });
+    assert_eq!(story.wake_at(), Some(story.at(1)));
+    assert_eq!(story.wait_until(0), []);
+    assert_eq!(story.wait_until(1)[..1], ASKED);
+    assert_eq!(story.wait_until(2)[..1], [Action::Kill]);
 }
 
 /// A service's TERM, a terminal's Ctrl-C: whoever sent it did not mean to wait.
