@@ -99,7 +99,7 @@ fn perform(connection: &ConnectionArguments, arguments: &Run) -> (Report, Option
         && goes_on(&ran, &inbox, &terminal)
     {
         if let Err((failure, _)) = &ran {
-            crate::fail(failure);
+            tell(failure, &arguments.wanted);
         }
         match inbox.forwarded.recv_timeout(pause) {
             Ok(sent) => ran = Err((interrupted(sent.signal), None)),
@@ -148,9 +148,7 @@ fn conclude_for_the_caller(
         }
         Err((failure, ending)) => {
             let is_busy = failure.status == Status::Busy;
-            if !(is_busy && wanted.quiet) {
-                crate::fail(&failure);
-            }
+            tell(&failure, wanted);
             let death = match failure.status {
                 Status::Interrupted(signal) if is_told(signal) => Some(Death {
                     signal,
@@ -164,6 +162,13 @@ fn conclude_for_the_caller(
             }
             (report, death)
         }
+    }
+}
+
+/// Says what went wrong, unless the caller wants to hear nothing of who else has the lock.
+fn tell(failure: &Failure, wanted: &Wanted) {
+    if !(wanted.quiet && failure.status == Status::Busy) {
+        crate::fail(failure);
     }
 }
 

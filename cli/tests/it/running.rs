@@ -167,6 +167,33 @@ fn who_comes_too_late_is_told_so_and_leaves_nothing() {
     );
 }
 
+/// It was said each time.
+#[test]
+fn who_is_quiet_is_quiet_again_and_again() {
+    let path = "/run/quiet";
+    let holder = hold(&[path]);
+    let client = client();
+    let flags = [
+        "run",
+        "--again=100ms",
+        "--timeout=300ms",
+        "--quiet",
+        path,
+        "--",
+        "echo",
+        "ran",
+    ];
+    let mut waiting = Running::start(&mut zklock(flags));
+    for length in [2, 1, 2] {
+        wait_for_queue(&client, path, length);
+    }
+    assert_eq!(holder.finish().status, 0);
+    assert_eq!(waiting.line(), "ran");
+    testbed::process::kill(waiting.pid());
+    let said = waiting.end();
+    assert_eq!(said.err, "");
+}
+
 #[test]
 fn what_cannot_be_is_a_matter_of_usage() {
     let here = server().connect_string();
