@@ -11,6 +11,7 @@ mod supervisor;
 mod terminal;
 
 use std::env;
+use std::ffi::OsStr;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,8 @@ const BEATS: u32 = 16;
 
 /// The variable that tells nested runs under which locks they are.
 const HELD: &str = "ZKLOCK_HELD";
+
+const PASSWORD: &str = "ZK_SASL_PASSWORD";
 
 /// The longest default of `--kill-after`.
 const KILL_AFTER: Duration = Duration::from_secs(3);
@@ -346,7 +349,7 @@ fn follow(
         ("ZKLOCK_FENCING_TOKEN", token),
     ];
     if !arguments.keep_env {
-        variables.extend(secrets().map(|name| (name, None)));
+        variables.extend(secrets(env::var_os(PASSWORD).as_deref()).map(|name| (name, None)));
     }
     let start = Start {
         command: &arguments.command,
@@ -396,11 +399,12 @@ fn follow(
 
 /// The variables that no command gets unless it is asked for: what else the command connects with
 /// is no business of ours.
-fn secrets() -> impl Iterator<Item = &'static str> {
-    let password = "ZK_SASL_PASSWORD";
-    // Half an account would be an error for whoever reads it.
-    let user = env::var_os(password).map(|_| "ZK_SASL_USER");
-    ["ZK_AUTH", password].into_iter().chain(user)
+fn secrets(password: Option<&OsStr>) -> impl Iterator<Item = &'static str> {
+    // Half an account would be an error for whoever reads it. An empty variable is none: then the
+    // password is in a file, and the account is whole.
+    let is_set = password.is_some_and(|password| !password.is_empty());
+    let user = is_set.then_some("ZK_SASL_USER");
+    ["ZK_AUTH", PASSWORD].into_iter().chain(user)
 }
 
 /// The nodes by which we and those above us hold, one a line.
@@ -479,4 +483,19 @@ fn deadline(wanted: &Wanted) -> Option<Instant> {
 /// To wait for no time is not to wait.
 fn at_once(arguments: &Wanted) -> bool {
     arguments.at_once || arguments.timeout.is_some_and(|timeout| timeout.is_zero())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// It was taken away, and a nested run found half an account.
+    #[test]
+    fn an_account_whose_password_is_in_a_file_stays_whole() {
+        let taken =
+            |password: Option<&str>| -> Vec<_> { secrets(password.map(OsStr::new)).collect() };
+        assert!(taken(Some("sesame")).contains(&"ZK_SASL_USER"));
+        assert!(!taken(Some("")).contains(&"ZK_SASL_USER"));
+        assert!(!taken(None).contains(&"ZK_SASL_USER"));
+    }
 }
