@@ -36,6 +36,8 @@ impl ConnectionArguments {
                 read(file).map_err(|error| Failure::usage(format!("{}: {error}", file.display())))
             },
         )?;
+        // Of the file itself: what the environment says is not in it.
+        let has_secrets = !file.auth.is_empty() || file.sasl.is_some();
         let mut config = file.with_env()?;
         if let Some(servers) = &self.servers {
             config.servers.clone_from(servers);
@@ -54,7 +56,7 @@ impl ConnectionArguments {
             // The servers count theirs in milliseconds. Nonsense is refused by the library.
             config.tick_time_ms = Some(u64::try_from(tick.as_millis()).unwrap_or(u64::MAX));
         }
-        self.tell_of_open_files(&config);
+        self.tell_of_open_files(&config, has_secrets);
         let or = |flag: Option<Duration>, setting: Option<u64>, default| {
             flag.or(setting.map(Duration::from_millis))
                 .unwrap_or(default)
@@ -67,10 +69,10 @@ impl ConnectionArguments {
         })
     }
 
-    /// Says which files with secrets others on this machine can read.
-    fn tell_of_open_files(&self, config: &ClientConfig) {
+    /// Says which files with secrets others on this machine can read; that of `--config` is one if it
+    /// `has_secrets`.
+    fn tell_of_open_files(&self, config: &ClientConfig, has_secrets: bool) {
         let variable = |name| env::var_os(name).map(PathBuf::from);
-        let has_secrets = !config.auth.is_empty() || config.sasl.is_some();
         let files = [
             self.auth_file.clone().or_else(|| variable("ZK_AUTH_FILE")),
             variable("ZK_SASL_PASSWORD_FILE"),

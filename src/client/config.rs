@@ -13,7 +13,7 @@ use crate::session::acl::Acl;
 ///
 /// A field that is left out has the default of [`Client::builder`]. An unknown name in a file is an
 /// error, so that a typing error does not go unnoticed. It can be read but not serialized, because
-/// it may contain secrets; `Debug` does not show them.
+/// it may contain secrets; neither `Debug` nor an error of reading shows them.
 ///
 /// ```
 /// # #[cfg(feature = "serde")] {
@@ -45,6 +45,7 @@ pub struct ClientConfig {
     /// See [`ClientBuilder::tick_time`].
     pub tick_time_ms: Option<u64>,
     /// See [`ClientBuilder::auth`].
+    #[cfg_attr(feature = "serde", serde(deserialize_with = "secrets::list"))]
     pub auth: Vec<AuthConfig>,
     /// See `ClientBuilder::sasl_digest_md5`.
     pub sasl: Option<SaslConfig>,
@@ -59,11 +60,6 @@ pub struct ClientConfig {
 
 /// Credentials in a [`ClientConfig`].
 #[derive(Clone, Default, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Deserialize),
-    serde(deny_unknown_fields)
-)]
 pub struct AuthConfig {
     /// Such as `digest`.
     pub scheme: String,
@@ -85,11 +81,6 @@ pub struct AuthConfig {
 /// # }
 /// ```
 #[derive(Clone, Default, PartialEq, Eq)]
-#[cfg_attr(
-    feature = "serde",
-    derive(serde::Deserialize),
-    serde(deny_unknown_fields)
-)]
 pub struct SaslConfig {
     /// Its name.
     pub user: String,
@@ -437,6 +428,55 @@ impl fmt::Debug for SaslConfig {
     }
 }
 
+/// Secrets out of a file of settings. An error of serde shows the value that it stumbled over, as in a
+/// password that is a number, so these are told by the form that was expected.
+#[cfg(feature = "serde")]
+mod secrets {
+    use serde::Deserialize;
+    use serde::de::{Deserializer, Error};
+
+    use super::{AuthConfig, SaslConfig};
+
+    pub(super) fn list<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<AuthConfig>, D::Error> {
+        let expected = r#"auth: expected a list of {"scheme": "...", "credentials": "..."}"#;
+        Vec::deserialize(from).map_err(|_| D::Error::custom(expected))
+    }
+
+    impl<'de> Deserialize<'de> for AuthConfig {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            #[derive(Deserialize)]
+            #[serde(deny_unknown_fields)]
+            struct Fields {
+                scheme: String,
+                credentials: String,
+            }
+            let expected = r#"expected {"scheme": "...", "credentials": "..."}"#;
+            let fields = Fields::deserialize(from).map_err(|_| D::Error::custom(expected))?;
+            Ok(Self {
+                scheme: fields.scheme,
+                credentials: fields.credentials,
+            })
+        }
+    }
+
+    impl<'de> Deserialize<'de> for SaslConfig {
+        fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+            #[derive(Deserialize)]
+            #[serde(deny_unknown_fields)]
+            struct Fields {
+                user: String,
+                password: String,
+            }
+            let expected = r#"sasl: expected {"user": "...", "password": "..."}"#;
+            let fields = Fields::deserialize(from).map_err(|_| D::Error::custom(expected))?;
+            Ok(Self {
+                user: fields.user,
+                password: fields.password,
+            })
+        }
+    }
+}
+
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
@@ -450,6 +490,35 @@ mod tests {
             let found = variables.iter().find(|(known, _)| *known == name);
             Ok(found.map(|(_, value)| (*value).to_owned()))
         })
+    }
+
+    /// The errors of serde showed the value that was of the wrong form.
+    #[cfg(feature = "serde")]
+    #[test]
+    fn what_is_wrong_in_settings_is_told_without_secrets() {
+        let good = r#"{
+            "auth": [{"scheme": "digest", "credentials": "a:b"}],
+            "sasl": {"user": "a", "password": "b"}
+        }"#;
+        let good: ClientConfig = serde_json::from_str(good).expect("good");
+        assert_eq!(good.auth[0].credentials, "a:b");
+        assert_eq!(good.sasl.expect("set").password, "b");
+        for wrong in [
+            r#"{"auth": ["digest:5252"]}"#,
+            r#"{"auth": "digest:5252"}"#,
+            r#"{"auth": [{"scheme": "digest", "credentials": 5252}]}"#,
+            r#"{"auth": [{"scheme": "digest", "5252": ""}]}"#,
+            r#"{"sasl": {"user": "a", "password": 5252}}"#,
+            r#"{"sasl": "a:5252"}"#,
+        ] {
+            let error = serde_json::from_str::<ClientConfig>(wrong).expect_err(wrong);
+            let text = error.to_string();
+            assert!(!text.contains("5252"), "{text}");
+            assert!(
+                text.contains("expected") && text.contains("line 1"),
+                "{text}"
+            );
+        }
     }
 
     #[test]

@@ -51,7 +51,7 @@ fn the_session_timeout_may_come_from_the_environment() {
     let short = said(command.env("ZK_SESSION_TIMEOUT_MS", "3000"));
     assert_eq!(short.status, 64, "{}", short.err);
     assert!(short.err.contains("session timeout, 3s"), "{}", short.err);
-    command.args(["--session-timeout=10s"]);
+    // A flag wins.
     let mut command = zklock(["run", "--session-timeout=10s", "--kill-after=1s"]);
     command.args(["/config/timeout", "--", "true"]);
     assert_eq!(said(command.env("ZK_SESSION_TIMEOUT_MS", "3000")).status, 0);
@@ -201,6 +201,57 @@ fn a_file_of_secrets_that_others_can_read_is_told_of() {
             "{}",
             said.err
         );
+    }
+}
+
+/// Whose credentials came from the environment was told to hide a file of settings without any.
+#[test]
+fn a_file_without_secrets_may_be_read_by_all() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().expect("a place for files");
+    let config = folder.path().join("config.json");
+    for (settings, is_told) in [
+        ("", false),
+        (
+            r#", "auth": [{"scheme": "digest", "credentials": "a:b"}]"#,
+            true,
+        ),
+    ] {
+        let servers = server().connect_string();
+        let text = format!(r#"{{"servers": "{servers}"{settings}}}"#);
+        fs::write(&config, text).expect("written");
+        fs::set_permissions(&config, fs::Permissions::from_mode(0o644)).expect("it is ours");
+        let mut command = bare();
+        command
+            .args(["who", "/config/readable", "--config"])
+            .arg(&config);
+        let said = said(command.env("ZK_AUTH", "digest:owner:secret"));
+        assert_eq!(
+            said.err.contains("others can read"),
+            is_told,
+            "{}",
+            said.err
+        );
+    }
+}
+
+/// The error of a setting of the wrong form repeated it, password and all.
+#[test]
+fn what_is_wrong_in_a_file_of_settings_is_told_without_its_secrets() {
+    let folder = tempfile::tempdir().expect("a place for files");
+    let config = folder.path().join("config.json");
+    for text in [
+        r#"{"auth": ["digest:owner:5252"]}"#,
+        r#"{"auth": "digest:owner:5252"}"#,
+        r#"{"sasl": {"user": "owner", "password": 5252}}"#,
+        r#"{"sasl": "owner:5252"}"#,
+        r#"{"sasl": {"user": "owner", "password": "5252", "digest:5252": 1}}"#,
+    ] {
+        fs::write(&config, text).expect("written");
+        let wrong = said(zklock(["who", "/l", "--config"]).arg(&config));
+        assert_eq!(wrong.status, 64, "{text}: {}", wrong.err);
+        assert!(!wrong.err.contains("5252"), "{text}: {}", wrong.err);
+        assert!(wrong.err.contains("line 1"), "{text}: {}", wrong.err);
     }
 }
 
