@@ -126,6 +126,7 @@ pub(crate) enum Verb {
     Break(Break),
     Gc(Gc),
     Doctor(Doctor),
+    #[cfg(unix)]
     TestServer(TestServer),
     /// Print shell completions.
     Completions {

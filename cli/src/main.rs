@@ -14,6 +14,7 @@ mod run;
 mod run;
 mod speak;
 mod status;
+#[cfg(unix)]
 mod test_server;
 mod words;
 
@@ -68,7 +69,11 @@ fn perform(Arguments { connection, verb }: &Arguments) -> u8 {
         // A run reports also what is wrong with its options.
         Verb::Run(arguments) => return run::run(connection, arguments),
         Verb::Hold(arguments) => return run::hold::hold(connection, arguments),
-        Verb::TestServer(arguments) => Some(test_server::test_server(arguments)),
+        #[cfg(unix)]
+        Verb::TestServer(arguments) => {
+            let ready = end_at_signals_as_the_first_process().map_err(Failure::from);
+            Some(ready.and_then(|()| test_server::test_server(arguments)))
+        }
         Verb::Completions { shell } => {
             let printed = pages::completions(*shell, io::stdout());
             Some(printed.map_err(Failure::from))
@@ -130,11 +135,9 @@ fn look(connection: &Connection, verb: &Verb) -> Result<(), Failure> {
         Verb::Break(arguments) => interfere::break_lock(connection, arguments),
         Verb::Gc(arguments) => interfere::gc(connection, arguments),
         Verb::Doctor(arguments) => doctor::doctor(connection, arguments),
-        Verb::Run(_)
-        | Verb::Hold(_)
-        | Verb::TestServer(_)
-        | Verb::Completions { .. }
-        | Verb::Man { .. } => Ok(()),
+        Verb::Run(_) | Verb::Hold(_) | Verb::Completions { .. } | Verb::Man { .. } => Ok(()),
+        #[cfg(unix)]
+        Verb::TestServer(_) => Ok(()),
     }
 }
 

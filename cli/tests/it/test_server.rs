@@ -1,5 +1,9 @@
 //! `zklock test-server`: for scripts.
 
+use std::process::Command;
+
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::fixtures::{Running, bare, said};
 
 #[test]
@@ -25,4 +29,24 @@ fn a_server_for_scripts_says_where_it_is_and_serves() {
     let second = said(bare().args(["test-server", "--port", port]));
     assert_eq!(second.status, 70, "{}", second.err);
     testbed::process::kill(server.pid());
+}
+
+#[test]
+fn as_the_first_process_of_a_container_it_ends_at_term() {
+    let test = ["--pid", "--fork", "--mount-proc", "true"];
+    let can = Command::new("unshare").args(test).status();
+    if !can.is_ok_and(|ended| ended.success()) {
+        eprintln!("left out: no PID namespace can be made here");
+        return;
+    }
+    let mut server = Command::new("unshare");
+    server.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+    server.args([env!("CARGO_BIN_EXE_zklock"), "test-server", "--port", "0"]);
+    let mut server = Running::start(&mut server);
+    assert!(server.line().starts_with("127.0.0.1:"));
+    let children = format!("/proc/{0}/task/{0}/children", server.pid());
+    let inner = std::fs::read_to_string(children).expect("it runs");
+    let inner = inner.trim().parse().ok().and_then(Pid::from_raw);
+    kill_process(inner.expect("a process id"), Signal::TERM).expect("it runs");
+    assert_eq!(server.end().status, 143);
 }
