@@ -84,6 +84,13 @@ impl Lock {
             if !is_another {
                 continue;
             }
+            match other.queue() {
+                // Folders of a semaphore stay when nobody uses it.
+                Ok(queue) if queue.is_empty() => continue,
+                // Then nobody knows whether somebody uses it.
+                Err(error) if error.is_no_auth() => return Err(error.into()),
+                _ => {}
+            }
             let advice = match other.kind {
                 Kind::ReadersAndWriters => "use --shared or --write as they do",
                 Kind::Semaphore => "use --semaphore as they do",
@@ -185,7 +192,8 @@ impl Guard {
 
     /// Until when it is certainly ours.
     pub(crate) fn certainty(&self) -> Certainty {
-        certainty::of(self.state(), self.remaining())
+        let asked = Instant::now();
+        certainty::of(asked, self.state(), self.remaining())
     }
 
     pub(crate) fn lost(&self) -> Receiver<LossReason> {

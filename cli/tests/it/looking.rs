@@ -44,6 +44,39 @@ fn the_queue_is_shown_in_order() {
     assert_eq!(said(&mut zklock(["who", "--json", path])).out, "[]\n");
 }
 
+/// One lock that another keeps to itself ended the whole list.
+#[test]
+fn locks_that_are_closed_to_us_are_left_out() {
+    let owner = zklock::Client::builder(&server().connect_string())
+        .auth("digest", "owner:secret")
+        .acl(zklock::Acl::creator_all())
+        .connect()
+        .expect("the server serves");
+    let (open, closed) = ("/looking/closed/open", "/looking/closed/not");
+    // The folders are everybody's.
+    for path in [open, closed] {
+        assert_eq!(said(&mut zklock(["run", path, "--", "true"])).status, 0);
+    }
+    let lock = |client, path| {
+        let lock = zklock::Mutex::new(client, path).expect("a good path");
+        lock.lock().expect("the server serves")
+    };
+    let ours = client();
+    let guards = [lock(&ours, open), lock(&owner, closed)];
+    let listed = said(&mut zklock(["ls", "-R", "/looking/closed"]));
+    assert_eq!(listed.status, 0, "{}", listed.err);
+    assert!(listed.out.starts_with(open), "{}", listed.out);
+    assert!(
+        listed.err.contains(&format!("{closed}: left out")),
+        "{}",
+        listed.err
+    );
+    // Of what cannot be looked at nobody knows whether it is used for another kind of lock.
+    let shared = said(&mut zklock(["run", "--shared", closed, "--", "true"]));
+    assert_eq!(shared.status, 77, "{}", shared.err);
+    drop(guards);
+}
+
 #[test]
 fn locks_of_every_kind_are_found_in_a_tree() {
     let kinds: [(&str, &[&str], &str); 4] = [
