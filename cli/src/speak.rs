@@ -9,7 +9,7 @@ use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 
@@ -104,8 +104,9 @@ pub(crate) fn if_long(what: String) -> IfLong {
 pub(crate) fn finish() {
     if let Some(Speaker(lines)) = SPEAKER.get() {
         let (reached, mark) = bounded(1);
-        if lines.send_timeout(Line::Mark(reached), LAST_WORDS).is_ok() {
-            let _ = mark.recv_timeout(LAST_WORDS);
+        let end = Instant::now() + LAST_WORDS;
+        if lines.send_deadline(Line::Mark(reached), end).is_ok() {
+            let _ = mark.recv_deadline(end);
         }
     }
 }
