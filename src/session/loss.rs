@@ -1,8 +1,6 @@
-//! [`LossReason`], and what must hear of it.
+//! [`LossReason`]: why a lock was lost.
 
 use std::fmt;
-use std::sync::Arc;
-use std::time::Instant;
 
 /// Why a lock was lost; a guard's `lost()` channel delivers it.
 ///
@@ -43,17 +41,4 @@ impl fmt::Display for LossReason {
             Self::Released => "the lock was given back",
         })
     }
-}
-
-/// What is lost with its session: a tenure, as the session sees it.
-pub(crate) trait EpochBound: Send + Sync {
-    /// The session is over, or the client was closed.
-    fn lose(&self, reason: LossReason);
-    /// There is contact again in the same session: are our nodes still there? On `zklock-chores`.
-    fn verify(self: Arc<Self>);
-    /// Leaves watches on our nodes if this has lasted for long enough. Returns whether it is too
-    /// young for that. On `zklock-chores`.
-    fn patrol(self: Arc<Self>, now: Instant) -> bool;
-    /// The paths of our nodes.
-    fn nodes(&self) -> &[String];
 }

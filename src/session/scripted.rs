@@ -8,12 +8,13 @@ use super::backend::{Answer, Backend, Company, NoReply, NotOpen, Reply, Request,
 use super::phase::Connection;
 use super::retry::RetryPolicy;
 use crate::link::Epoch;
-use crate::sync::atomic::{AtomicBool, Ordering};
+use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Answers each request by what the test says.
 pub(crate) struct Scripted<F> {
     script: F,
     closed: Arc<AtomicBool>,
+    flights: Arc<AtomicUsize>,
 }
 
 /// What a test has of it.
@@ -22,6 +23,25 @@ pub(crate) struct Stage {
     pub(crate) epoch: Arc<Epoch>,
     /// What lies below the seam was told to end.
     pub(crate) closed: Arc<AtomicBool>,
+    flights: Arc<AtomicUsize>,
+}
+
+impl Stage {
+    /// How often something was sent, however many requests it was.
+    pub(crate) fn flights(&self) -> usize {
+        self.flights.load(Ordering::Acquire)
+    }
+
+    /// The connection breaks, and the next one is of the same session.
+    pub(crate) fn reconnect(&self) {
+        let number = self.session.connection();
+        self.session.suspended(number);
+        let connection = Connection {
+            epoch: Arc::clone(&self.epoch),
+            number: number + 1,
+        };
+        self.session.connected(connection, true);
+    }
 }
 
 /// A session that stands on connection 1.
@@ -31,9 +51,11 @@ where
 {
     let session = Session::new("scripted".into(), retry, Vec::new());
     let closed = Arc::new(AtomicBool::new(false));
+    let flights = Arc::new(AtomicUsize::new(0));
     session.attach(Box::new(Scripted {
         script,
         closed: Arc::clone(&closed),
+        flights: Arc::clone(&flights),
     }));
     let epoch = Arc::new(Epoch::new(1, 100, Duration::from_secs(3600)));
     let connection = Connection {
@@ -45,6 +67,7 @@ where
         session,
         epoch,
         closed,
+        flights,
     }
 }
 
@@ -59,6 +82,7 @@ where
         _company: Company,
         slot: Arc<dyn Slot>,
     ) -> Result<(), NotOpen> {
+        self.flights.fetch_add(1, Ordering::AcqRel);
         let answer = |request: &Request| Answer {
             result: (self.script)(request),
             events_before: 0,

@@ -14,9 +14,7 @@ use crate::error::{Error, Result};
 use crate::link::{Epoch, NodeStands};
 use crate::session::backend::Created;
 use crate::session::observe::observer::Label;
-use crate::session::{
-    CallError, Contact, EpochBound, LossReason, PATROL_AFTER, Session, Step, Watch,
-};
+use crate::session::{CallError, Contact, EpochBound, LossReason, Seen, Session, Step, Watch};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Mutex};
 use crate::wait::announcement::Announcement;
@@ -353,6 +351,12 @@ impl Tenure {
 }
 
 impl Tenure {
+    /// Looks at our nodes. On `zklock-chores`.
+    fn verify(self: Arc<Self>) {
+        let session = Arc::clone(&self.session);
+        session.verify(vec![self]);
+    }
+
     /// Once more after a pause, however many looks were refused.
     fn verify_later(self: &Arc<Self>) {
         if self.looks_again.swap(true, Ordering::AcqRel) {
@@ -374,17 +378,17 @@ impl EpochBound for Tenure {
         self.lose(reason);
     }
 
-    fn verify(self: Arc<Self>) {
-        let seen = self.session.contact().and_then(|contact| {
-            let seen = self.watch_own_nodes(&contact)?;
-            Ok(seen.then_some(contact.number()))
-        });
-        match seen {
-            Ok(Some(connection)) => {
-                self.proven_on.fetch_max(connection, Ordering::AcqRel);
+    fn begin_look(self: Arc<Self>, contact: &Contact<'_>) -> Vec<Watch> {
+        self.begin_look_at_own_nodes(contact)
+    }
+
+    fn looked(self: Arc<Self>, contact: &Contact<'_>, watches: Vec<Watch>, seen: Vec<Step<Seen>>) {
+        match self.own_nodes_seen(watches, seen) {
+            Ok(true) => {
+                self.proven_on.fetch_max(contact.number(), Ordering::AcqRel);
             }
             // It was lost or is ended; or the next reconnect verifies.
-            Ok(None) | Err(CallError::NotSent(_) | CallError::Unknown | CallError::Left(_)) => {}
+            Ok(false) | Err(CallError::NotSent(_) | CallError::Unknown | CallError::Left(_)) => {}
             Err(CallError::Refused(error)) => {
                 say!(
                     self.session,
@@ -407,16 +411,8 @@ impl EpochBound for Tenure {
         self.put_off.store(0, Ordering::Relaxed);
     }
 
-    fn patrol(self: Arc<Self>, now: Instant) -> bool {
-        if self.is_watched() {
-            return false;
-        }
-        let young = now.saturating_duration_since(self.begun) < PATROL_AFTER;
-        if !young {
-            // What fails is looked at after the reconnect, or ends with its session.
-            self.verify();
-        }
-        young
+    fn unwatched_since(&self) -> Option<Instant> {
+        (!self.is_watched()).then_some(self.begun)
     }
 
     fn nodes(&self) -> &[String] {

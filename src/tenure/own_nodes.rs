@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use super::{Ended, Tenure};
 use crate::session::backend::WatchKind;
-use crate::session::{Contact, EpochBound, LossReason, OnWatchEvent, Step, Wake, Watch, found};
+use crate::session::{Contact, LossReason, OnWatchEvent, Seen, Step, Wake, Watch, found};
 use crate::sync::Mutex;
 use crate::wait::announcement::Announcement;
 
@@ -81,18 +81,28 @@ impl Tenure {
         !self.own_nodes.state.lock().watches.is_empty()
     }
 
-    /// Looks at our nodes and leaves watches on them. Returns whether all were there.
-    pub(super) fn watch_own_nodes(self: &Arc<Self>, contact: &Contact<'_>) -> Step<bool> {
-        self.stands_on(contact)?;
-        if self.own_nodes.state.lock().ending {
-            return Ok(false);
+    /// Watches for a look at our nodes; none if these are not on `contact`, or not for long.
+    pub(super) fn begin_look_at_own_nodes(self: &Arc<Self>, contact: &Contact<'_>) -> Vec<Watch> {
+        if self.stands_on(contact).is_err() || self.own_nodes.state.lock().ending {
+            return Vec::new();
         }
         let leave = |path: &String| {
             let this: Weak<Self> = Arc::downgrade(self);
             Watch::new(contact, path, WatchKind::Data, Some(Wake::Lock(this)))
         };
-        let watches: Vec<_> = self.nodes().iter().map(leave).collect();
-        for seen in contact.watch_data_of(&watches)? {
+        self.nodes().iter().map(leave).collect()
+    }
+
+    /// What was seen of our nodes, with these watches left on them. Returns whether all were there.
+    pub(super) fn own_nodes_seen(
+        self: &Arc<Self>,
+        watches: Vec<Watch>,
+        seen: Vec<Step<Seen>>,
+    ) -> Step<bool> {
+        if watches.is_empty() {
+            return Ok(false);
+        }
+        for seen in seen {
             match found(seen)? {
                 Some((data, stat)) if self.is_own(&stat) => {
                     if data.starts_with(REVOKE) {
@@ -165,5 +175,83 @@ impl OnWatchEvent for Tenure {
     fn on_watch_event(self: Arc<Self>) {
         let session = Arc::clone(self.session());
         session.submit(move || self.verify());
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use crossbeam_channel::{bounded, unbounded};
+
+    use super::*;
+    use crate::session::backend::{Reply, Request};
+    use crate::session::retry::RetryPolicy;
+    use crate::session::scripted::{Stage, stage};
+    use crate::tenure::NewTenure;
+    use crate::znode::node::NodeStat;
+
+    fn tenure(stage: &Stage, number: usize) -> Arc<Tenure> {
+        let new = NewTenure {
+            nodes: vec![format!("/locks/a/lock-{number}")],
+            token: None,
+            made: None,
+        };
+        let contact = stage.session.contact().expect("open");
+        let tenure = Tenure::begin(&contact, new).expect("proven");
+        tenure.expect("on the open connection")
+    }
+
+    /// The look at all of them was one job with a round trip for each: the last of thousands stayed
+    /// suspect for a minute, and whatever else the worker had to do waited for as long.
+    #[test]
+    fn many_tenures_are_looked_at_in_slices() {
+        const MANY: usize = 300;
+        let (tell, seen) = unbounded();
+        let stage = stage(RetryPolicy::new(), move |request| {
+            if let Request::Unwatch { .. } = request {
+                return Ok(Reply::Done);
+            }
+            assert!(matches!(request, Request::Data { watch: true, .. }));
+            let _ = tell.send(());
+            let stat = NodeStat {
+                czxid: 1,
+                ctime: 0,
+                ephemeral_owner: 100,
+                version: 0,
+                child_changes: 0,
+                children: 0,
+                data_bytes: 0,
+            };
+            Ok(Reply::Data(Vec::new(), stat))
+        });
+        let (session, before) = (&stage.session, stage.flights());
+        let tenures: Vec<_> = (0..MANY).map(|number| tenure(&stage, number)).collect();
+        let (release, stuck) = bounded::<()>(0);
+        session.submit(move || {
+            let _ = stuck.recv();
+        });
+        stage.reconnect();
+        assert!(tenures.iter().all(|tenure| !tenure.is_held()));
+        let (at, meanwhile) = (seen.clone(), bounded(1));
+        let note = meanwhile.0;
+        session.submit(move || {
+            let _ = note.send(at.len());
+        });
+        drop(release);
+        let seen_meanwhile = meanwhile.1.recv().expect("it runs");
+        assert!(seen_meanwhile < MANY, "{seen_meanwhile}");
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !tenures.iter().all(|tenure| tenure.is_held()) {
+            assert!(Instant::now() < deadline, "somebody is suspect");
+            let (done, next) = bounded(1);
+            session.submit(move || {
+                let _ = done.send(());
+            });
+            next.recv().expect("it runs");
+        }
+        // The patrol may have come between.
+        let flights = stage.flights() - before;
+        assert!(flights <= MANY / 10, "{flights}");
     }
 }
