@@ -23,7 +23,8 @@ const CAPACITY: usize = 1024;
 /// [`SharedCount::changes`](crate::SharedCount::changes).
 ///
 /// It dereferences to a [`Receiver`]; use it as one. Dropping it ends the channel, for clones of
-/// the receiver, too. So does closing the client, or a refusal by the servers to read the number.
+/// the receiver, too. So does closing the client, or a refusal by the servers to read the number,
+/// which is logged. Trouble does not, however long it lasts: the number after it is told.
 #[must_use = "the channel ends as soon as this is dropped"]
 pub struct CountChanges {
     numbers: Receiver<i32>,
@@ -82,21 +83,39 @@ impl CountChanges {
 impl Observer {
     fn run(mut self, bound: &Bound) {
         let session = Arc::clone(&self.session);
-        let waiter = Waiter::new(&session, bound);
+        let mut waiter = Waiter::new(&session, bound);
         let path = self.path.clone();
         let mut watching = None;
+        let begun = waiter.persist(path.as_str(), |contact| {
+            self.look(contact, &mut watching).map(Some)
+        });
+        if let Err(error) = begun {
+            // Whoever waits for the beginning hears it.
+            drop(self.begun.try_send(Err(error)));
+            return;
+        }
+        // From here on nobody waits, and nobody would hear of an end.
+        waiter.never_give_up();
         let ended: Result<()> =
             waiter.persist(path.as_str(), |contact| self.step(contact, &mut watching));
         if let Err(error) = ended
-            && self.known.is_none()
+            && !error.is_cancelled()
+            && !error.is_closed()
         {
-            // Whoever waits for the beginning hears it instead.
-            drop(self.begun.try_send(Err(error)));
+            say!(session, Warn, "its changes are told no more: {error}");
         }
     }
 
-    /// Looks, tells, and waits for a change.
+    /// Waits for a change, unless that has to be looked for, and looks.
     fn step<T>(&mut self, contact: &Contact<'_>, watching: &mut Option<Watch>) -> Step<Option<T>> {
+        if let Some(watch) = watching.as_ref().filter(|watch| watch.is_live()) {
+            contact.sleep_until_any(&[watch])?;
+        }
+        self.look(contact, watching).map(|()| None)
+    }
+
+    /// Looks and tells, and leaves a watch.
+    fn look(&mut self, contact: &Contact<'_>, watching: &mut Option<Watch>) -> Step<()> {
         let wake = Wake::Signal(Arc::clone(contact.signal()));
         let watch = Watch::new(contact, self.path.as_str(), WatchKind::Data, Some(wake));
         let watch = watching.insert(watch);
@@ -108,8 +127,7 @@ impl Observer {
             }
             Err(error) => return Err(error),
         }
-        contact.sleep_until_any(&[watch])?;
-        Ok(None)
+        Ok(())
     }
 
     fn tell(&mut self, number: i32) {

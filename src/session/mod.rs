@@ -294,13 +294,13 @@ impl Session {
     ///
     /// From the loss of contact alone, a call in a long outage would fail as soon as it is made, and
     /// a caller who asks again after each failure would never sleep.
-    fn when_to_give_up(&self, began: Instant) -> Result<Option<Instant>> {
+    fn when_to_give_up(&self, began: Option<Instant>) -> Result<Option<Instant>> {
         let state = self.state.lock();
         if let Some(scheme) = &state.trouble.refused_auth {
             let target = &self.target;
             return Err(Error::auth_failed(format!("{target}, scheme {scheme}")));
         }
-        let since = state.phase.out_of_contact_since().max(began);
+        let since = began.map(|began| state.phase.out_of_contact_since().max(began));
         let limit = self.retry.give_up_after;
         Ok(limit.and_then(|limit| since.checked_add(limit)))
     }

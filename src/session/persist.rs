@@ -79,7 +79,7 @@ impl Waiter<'_> {
         let session = self.session();
         let now = sync::now();
         let since = *put_off.since.get_or_insert(now);
-        let limit = session.retry.give_up_after;
+        let limit = self.began().and(session.retry.give_up_after);
         if limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit) {
             return Err(Error::not_now(format!("{path}: {why}")));
         }

@@ -17,8 +17,8 @@ pub(crate) struct Waiter<'a> {
     bound: &'a Bound,
     signal: Arc<Signal>,
     key: u64,
-    /// Since when its call waits.
-    began: Instant,
+    /// Since when its call waits; `None` for one that nobody waits for.
+    began: Option<Instant>,
     /// Looked at whenever this waiter is woken: an error ends the wait.
     condition: Option<&'a dyn Fn() -> Result<()>>,
     _cancel: Option<Attachment>,
@@ -35,7 +35,7 @@ impl<'a> Waiter<'a> {
             _cancel: cancel.map(|token| CancelToken::attach(token, &signal)),
             signal,
             key,
-            began: sync::now(),
+            began: Some(sync::now()),
             condition: None,
         }
     }
@@ -43,8 +43,14 @@ impl<'a> Waiter<'a> {
     /// Its call began to wait then: what it waited behind other threads of its process counts, or
     /// many of them would give up one after the other.
     pub(crate) fn since(mut self, began: Instant) -> Self {
-        self.began = began;
+        self.began = Some(began);
         self
+    }
+
+    /// Nobody waits for what it waits for, so it does not give up as a call does: neither out of
+    /// contact, nor while it is refused for now.
+    pub(crate) fn never_give_up(&mut self) {
+        self.began = None;
     }
 
     /// Waits only as long as `condition` does not fail. It must change with a change of the
@@ -58,7 +64,7 @@ impl<'a> Waiter<'a> {
         self.session
     }
 
-    pub(super) fn began(&self) -> Instant {
+    pub(super) fn began(&self) -> Option<Instant> {
         self.began
     }
 

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use testbed::raw::Flags;
-use testbed::{Proxy, wait_until};
+use testbed::{Action, Matcher, Proxy, opcode, wait_until};
 use zklock::{
-    AcquireOptions, Client, ConnectionEvent, Dialect, Permit, Semaphore, SemaphoreMutex,
-    SharedCount,
+    AcquireOptions, Client, ConnectionEvent, Dialect, Permit, RetryPolicy, Semaphore,
+    SemaphoreMutex, SharedCount,
 };
 
-use crate::fixtures::{SOON, client, client_at, raw, server, wait_for_children};
+use crate::fixtures::{SOON, builder, client, client_at, raw, server, wait_for_children};
 
 const SHORT: Duration = Duration::from_millis(100);
 
@@ -269,6 +269,34 @@ fn changes_of_a_count_are_told() {
             .recv_timeout(SOON)
             .is_err_and(|e| e.is_disconnected())
     );
+}
+
+/// Nobody waits for the next number, and nobody would hear of an end: the channel fell silent after
+/// an outage, or after refusals for now, as long as a call waits for a connection.
+#[test]
+fn changes_are_told_after_trouble_for_longer_than_a_call_waits() {
+    let path = "/maximum/long-trouble";
+    let proxy = Proxy::start(server().addr());
+    let impatient = RetryPolicy::new().give_up_after(Duration::from_millis(300));
+    let client = builder(&proxy.connect_string()).retry(impatient);
+    let client = client.connect().expect("a server that works");
+    let count = SharedCount::new(&self::client(), path, 3).expect("good");
+    let seen = SharedCount::new(&client, path, 3).expect("good");
+    let changes = seen.changes().expect("answers");
+    proxy.refuse();
+    proxy.reset_all();
+    // Its own call gives up no earlier than the one behind the channel would.
+    let gave_up = seen.get().expect_err("no server");
+    assert!(gave_up.is_connection_loss(), "{gave_up}");
+    count.set(7).expect("answers");
+    proxy.accept();
+    assert_eq!(changes.recv_timeout(SOON), Ok(7));
+    let refused = proxy.on_request(Matcher::every(opcode::GET_DATA), Action::Refuse(-1));
+    count.set(8).expect("answers");
+    refused.wait_until_sprung(SOON);
+    seen.get().expect_err("refused for now");
+    refused.disarm();
+    assert_eq!(changes.recv_timeout(SOON), Ok(8));
 }
 
 /// In kazoo's dialect leases have no number, and a lowered maximum makes nobody a waiter.
