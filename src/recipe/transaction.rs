@@ -206,7 +206,7 @@ impl<'g> Transaction<'g> {
     }
 
     /// Sends the transaction and waits for the answer, for as long as the connection is open; that
-    /// of a silent server is closed within 2/3 of the session timeout. Returns the effect of each
+    /// of a silent server is closed within a sixth of the session timeout. Returns the effect of each
     /// step.
     ///
     /// ```no_run
@@ -232,7 +232,8 @@ impl<'g> Transaction<'g> {
     /// - [`is_connection_loss`](Error::is_connection_loss): there was no connection, or it broke
     ///   before the answer came. The steps may have been executed or not. To find out, read what
     ///   they write with [`Client::read`](crate::Client::read): a version, or a created node with a
-    ///   name of its own, tells. What you read before the guard is [`Lost`](crate::LockState::Lost)
+    ///   name of its own, tells. (If what exists had to be looked at, and that failed, the text says
+    ///   that nothing was written.) What you read before the guard is [`Lost`](crate::LockState::Lost)
     ///   is final. After that, take the lock again first: nobody gets it before our old node is
     ///   gone, and with it everything that was under way. A second attempt is safe if a version or
     ///   a created node makes it fail after the first one was executed.
@@ -247,7 +248,7 @@ impl<'g> Transaction<'g> {
             return Err(wrong);
         }
         self.check_fence()?;
-        let mut changes = self.plan().map_err(|error| self.failure(error))?;
+        let mut changes = self.plan().map_err(|error| self.look_failed(error))?;
         for _ in 0..MOST_LOOKS {
             match self.send(&changes) {
                 Ok(Changes::Made(changed)) => return Ok(self.outcomes(&changes, changed)),
@@ -258,7 +259,7 @@ impl<'g> Transaction<'g> {
                         matches!(step.why, StepRefusal::NoNode | StepRefusal::NodeExists)
                     });
                     let again = match was_planned {
-                        true => self.plan().map_err(|error| self.failure(error))?,
+                        true => self.plan().map_err(|error| self.look_failed(error))?,
                         false => return Err(refused),
                     };
                     if is_same(&again, &changes) {
@@ -397,14 +398,31 @@ impl<'g> Transaction<'g> {
         }
     }
 
+    /// What exists could not be looked at. Nothing is under way that writes.
+    fn look_failed(&self, error: CallError) -> Error {
+        let node = self.fence[0].node();
+        match error {
+            CallError::Unknown => self.lost_part().unwrap_or_else(|| {
+                Error::connection_loss(format!(
+                    "{node}: while the transaction looked at what exists; nothing was written"
+                ))
+            }),
+            CallError::NotNow(why) => Error::not_now(format!("{node}: {why}; nothing was written")),
+            error => self.failure(error),
+        }
+    }
+
+    /// That a lock is not ours any more, if so.
+    fn lost_part(&self) -> Option<Error> {
+        let lost = self.fence.iter().find(|tenure| tenure.is_lost());
+        lost.map(|tenure| tenure.loss())
+    }
+
     fn failure(&self, error: CallError) -> Error {
         let node = self.fence[0].node();
         match error {
             CallError::Left(error) => error,
-            CallError::NotSent(why) => {
-                let lost = self.fence.iter().find(|tenure| tenure.is_lost());
-                lost.map_or_else(|| why.into_error(node), |lost| lost.loss())
-            }
+            CallError::NotSent(why) => self.lost_part().unwrap_or_else(|| why.into_error(node)),
             // Also when the lock is lost by now: that would say that nothing was written.
             CallError::Unknown => Error::connection_loss(format!(
                 "{node}: the transaction may have been executed or not; read what it writes"

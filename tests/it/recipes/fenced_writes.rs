@@ -372,6 +372,20 @@ fn a_lost_reply_may_have_been_done_and_can_be_read() {
 /// Threads of two processes' sessions read, decide and write, while their connections break. Who
 /// loses an answer looks whether its entry stands. Were a lost write done after that look, in the
 /// tenure of the next thread or of the other session, the sum would not be what was booked.
+/// What exists is looked at before anything is sent.
+#[test]
+fn a_look_that_is_lost_has_written_nothing() {
+    let (proxy, client) = proxied();
+    let lock = mutex(&client, "/fenced/look/lock");
+    let guard = lock.lock().expect("free");
+    let trap = proxy.on_reply(opcode::EXISTS, Action::Reset);
+    let lost = guard.transaction().put("/fenced/look/node", "1").commit();
+    let error = lost.expect_err("the answer is lost");
+    trap.wait_until_sprung(SOON);
+    assert!(error.is_connection_loss(), "{error}");
+    assert!(error.to_string().contains("nothing was written"), "{error}");
+}
+
 #[test]
 fn a_ledger_survives_lost_answers_and_hand_overs() {
     const THREADS: usize = 3;
