@@ -162,7 +162,8 @@ impl Client {
     /// A receiver of every change of the connection from now on.
     ///
     /// Each call makes a receiver of its own. It keeps up to 1,024 unread events and leaves out
-    /// those that come after. It disconnects when the client is closed.
+    /// those that come after. It disconnects when the client is closed, and at once in a forked
+    /// child. Make one and keep it: one that was dropped takes a little memory until the next event.
     #[must_use]
     pub fn events(&self) -> Receiver<ConnectionEvent> {
         self.session().subscribe()

@@ -225,8 +225,10 @@ impl DoubleBarrierBuilder<'_> {
     /// Builds the barrier. Nothing is asked of ZooKeeper yet.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible.
+    /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible;
+    /// [`is_forked`](Error::is_forked).
     pub fn build(self) -> Result<DoubleBarrier> {
+        self.client.session().refuse_child()?;
         let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
         if self.members == 0 {
             return Err(Error::invalid(format!("{folder}: a barrier of 0 members")));

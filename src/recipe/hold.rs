@@ -47,11 +47,19 @@ impl OwnHold {
             revocation: OnceLock::new(),
             silence: crossbeam_channel::never(),
         });
+        if own.is_forked() {
+            return own;
+        }
         for tenure in &own.tenures {
             tenure.loss_news().pass_on_to(&own.loss);
         }
         own.loss.pass_on_to(&own.end);
         own
+    }
+
+    /// In a forked child a lock may be held by a thread that is not there; so this comes first.
+    fn is_forked(&self) -> bool {
+        self.session().is_forked()
     }
 
     pub(crate) fn tenures(&self) -> &[Arc<Tenure>] {
@@ -68,7 +76,7 @@ impl OwnHold {
 
     /// The state of the least sure of the tenures; `Lost` after the release.
     pub(crate) fn state(&self) -> LockState {
-        if self.end.said().is_some() || self.session().is_forked() {
+        if self.is_forked() || self.end.said().is_some() {
             return LockState::Lost;
         }
         least_sure(&self.tenures)
@@ -89,18 +97,25 @@ impl OwnHold {
 
     /// The guard's own channel.
     pub(crate) fn lost(&self) -> &Receiver<LossReason> {
-        self.lost.get_or_init(|| self.loss.listen())
+        self.lost.get_or_init(|| match self.is_forked() {
+            true => Listener::deaf(),
+            false => self.loss.listen(),
+        })
     }
 
     /// A channel of a view's.
     pub(crate) fn listen(&self) -> Listener<LossReason> {
+        if self.is_forked() {
+            return Listener::deaf();
+        }
         self.end.listen()
     }
 
     /// The guard's own channel that tells that somebody asks for the lock.
     pub(crate) fn revocation(&self) -> &Receiver<()> {
         let asked = self.revocation.get_or_init(|| {
-            let asked = self.tenures.iter().find_map(|tenure| tenure.revocation());
+            let mut tenures = self.tenures.iter().filter(|_| !self.is_forked());
+            let asked = tenures.find_map(|tenure| tenure.revocation());
             asked.map(Announcement::listen)
         });
         asked.as_deref().unwrap_or(&self.silence)
@@ -109,7 +124,9 @@ impl OwnHold {
     /// The guard is about to be given back, now or once its caller has waited for those who have
     /// views: before anybody else can hold, these say so.
     pub(crate) fn release(&self) {
-        self.end.tell(LossReason::Released);
+        if !self.is_forked() {
+            self.end.tell(LossReason::Released);
+        }
     }
 }
 

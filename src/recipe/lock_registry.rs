@@ -353,8 +353,10 @@ impl LockRegistryBuilder<'_> {
     /// Builds the registry. Nothing is asked of ZooKeeper yet.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if the root is not possible.
+    /// [`is_invalid`](Error::is_invalid) if the root is not possible;
+    /// [`is_forked`](Error::is_forked).
     pub fn build(self) -> Result<LockRegistry> {
+        self.client.session().refuse_child()?;
         Ok(LockRegistry {
             client: self.client.clone(),
             root: LockPath::parse(self.root).map_err(Error::invalid)?,

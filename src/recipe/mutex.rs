@@ -570,8 +570,9 @@ impl MutexBuilder<'_> {
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible, or two
-    /// settings contradict each other.
+    /// settings contradict each other; [`is_forked`](Error::is_forked).
     pub fn build(self) -> Result<Mutex> {
+        self.client.session().refuse_child()?;
         let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
         self.policy.check(&folder)?;
         let data = NodeData::checked(&folder, self.data)?;

@@ -59,6 +59,7 @@ impl PermitPool {
         settings: Settings<'_>,
         limit: impl FnOnce(&LockPath) -> Limit,
     ) -> Result<Arc<Self>> {
+        settings.client.session().refuse_child()?;
         let home = LockPath::parse(settings.path).map_err(Error::invalid)?;
         let data = NodeData::checked(&home, settings.data)?;
         let dialect = settings.dialect;

@@ -405,7 +405,7 @@ impl SemaphoreBuilder<'_> {
     ///
     /// # Errors
     /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible, or no maximum
-    /// is set.
+    /// is set; [`is_forked`](Error::is_forked).
     pub fn build(self) -> Result<Semaphore> {
         let path = self.settings.path;
         let pool = match self.max {

@@ -193,7 +193,8 @@ impl SemaphoreMutexBuilder<'_> {
     /// Builds the lock. Nothing is asked of ZooKeeper yet.
     ///
     /// # Errors
-    /// [`is_invalid`](crate::Error::is_invalid) if the path or a setting is not possible.
+    /// [`is_invalid`](crate::Error::is_invalid) if the path or a setting is not possible;
+    /// [`is_forked`](crate::Error::is_forked).
     pub fn build(self) -> Result<SemaphoreMutex> {
         let adopts = self.0.dialect == Dialect::Curator;
         let pool = PermitPool::new(self.0, |home| Limit::fixed(1, home.clone(), adopts))?;

@@ -274,8 +274,10 @@ impl SimpleMutexBuilder<'_> {
     /// Builds the lock. Nothing is asked of ZooKeeper yet.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible.
+    /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible;
+    /// [`is_forked`](Error::is_forked).
     pub fn build(self) -> Result<SimpleMutex> {
+        self.client.session().refuse_child()?;
         let path = LockPath::parse(self.path).map_err(Error::invalid)?;
         let data = NodeData::checked(&path, self.data)?;
         let node = SingleNode::new(self.client.session(), path);

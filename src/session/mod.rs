@@ -277,10 +277,14 @@ impl Session {
         self.state.lock().phase.epoch().cloned()
     }
 
-    /// A new receiver of connection events.
+    /// A new receiver of connection events; in a forked child one at its end.
     pub(crate) fn subscribe(&self) -> Receiver<ConnectionEvent> {
-        let (sender, receiver) = crossbeam_channel::bounded(EVENT_BACKLOG);
-        self.state.lock().subscribers.push(sender);
+        // Without a bound of its own it has no room yet: until the next event nobody knows whether
+        // the receiver is there still.
+        let (sender, receiver) = crossbeam_channel::unbounded();
+        if !self.is_forked() {
+            self.state.lock().subscribers.push(sender);
+        }
         receiver
     }
 
@@ -302,7 +306,9 @@ impl Session {
         }
         let since = began.map(|began| state.phase.out_of_contact_since().max(began));
         let limit = self.retry.give_up_after;
-        Ok(limit.and_then(|limit| since.checked_add(limit)))
+        Ok(since
+            .zip(limit)
+            .and_then(|(since, limit)| since.checked_add(limit)))
     }
 
     fn gave_up(&self) -> Error {
@@ -368,6 +374,9 @@ impl Session {
 
     /// Adds a lock whose local waiters must hear of a close.
     pub(crate) fn add_lock(&self, lock: Weak<dyn LocalLock>) -> u64 {
+        if self.is_forked() {
+            return 0;
+        }
         let mut state = self.state.lock();
         let key = state.key();
         state.locks.insert(key, lock);

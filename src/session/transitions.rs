@@ -4,13 +4,11 @@ use crate::session::observe::say;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use crossbeam_channel::TrySendError;
-
 use super::backend::WatchEvent;
 use super::connection::ConnectionEvent;
 use super::loss::LossReason;
 use super::phase::Connection;
-use super::{CLOSE_BOUND, Session, State, Trouble};
+use super::{CLOSE_BOUND, EVENT_BACKLOG, Session, State, Trouble};
 use crate::link::Epoch;
 use crate::sync;
 use crate::sync::atomic::Ordering;
@@ -257,12 +255,11 @@ impl State {
     }
 
     fn publish(&mut self, event: &ConnectionEvent) {
-        self.subscribers
-            .retain(|subscriber| match subscriber.try_send(event.clone()) {
-                // A subscriber that does not read misses what does not fit.
-                Ok(()) | Err(TrySendError::Full(_)) => true,
-                Err(TrySendError::Disconnected(_)) => false,
-            });
+        self.subscribers.retain(|subscriber| {
+            // A subscriber that does not read misses what does not fit. One that has gone has
+            // nothing unread.
+            subscriber.len() >= EVENT_BACKLOG || subscriber.send(event.clone()).is_ok()
+        });
     }
 }
 
@@ -271,6 +268,22 @@ mod tests {
     use super::*;
     use crate::session::retry::RetryPolicy;
     use crate::session::scripted::stage;
+
+    #[test]
+    fn a_subscriber_that_does_not_read_keeps_what_fits() {
+        let session = stage(RetryPolicy::new(), |_| unreachable!("nothing is asked")).session;
+        let (events, gone) = (session.subscribe(), session.subscribe());
+        drop(gone);
+        let mut state = session.state.lock();
+        for _ in 0..EVENT_BACKLOG + 7 {
+            state.publish(&ConnectionEvent::Suspended);
+        }
+        assert_eq!(state.subscribers.len(), 1);
+        assert_eq!(events.len(), EVENT_BACKLOG);
+        drop(events);
+        state.publish(&ConnectionEvent::Suspended);
+        assert!(state.subscribers.is_empty());
+    }
 
     /// The queue of what is to be logged had been closed by then.
     #[test]

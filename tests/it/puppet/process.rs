@@ -91,7 +91,7 @@ pub(super) fn obey(orders: &Orders) {
             }
             ["show-in-children", times] => {
                 let times = times.parse().expect("a number");
-                answer(&show_in_children(&client, &lock, &guards, times));
+                answer(&show_in_children(&client, &lock, &mut guards, times));
             }
             _ => panic!("not a command: {line}"),
         }
@@ -283,17 +283,28 @@ fn use_in_children(client: &Client, path: &str, times: u32) -> String {
     what.to_owned()
 }
 
-/// Shows in forked children what they have inherited, while other threads lock in it what they can.
-/// Says what the children showed if all were able to.
-fn show_in_children(client: &Client, lock: &Mutex, guards: &[MutexGuard], times: u32) -> String {
+/// Shows and uses in forked children what they have inherited, while other threads lock in it what
+/// they can. Says what the children showed if all were able to.
+fn show_in_children(
+    client: &Client,
+    lock: &Mutex,
+    guards: &mut Vec<MutexGuard>,
+    times: u32,
+) -> String {
     let busy = AtomicBool::new(true);
-    let node = guards.first().expect("locked").path().to_owned();
+    let guard = guards.first().expect("locked");
+    let (node, view) = (guard.path().to_owned(), guard.view());
     std::thread::scope(|scope| {
         for _ in 0..2 {
             scope.spawn(|| {
                 while busy.load(Ordering::Relaxed) {
                     std::hint::black_box((client.state(), client.stats()));
                     std::hint::black_box((lock.is_held_in_this_process(), client.events()));
+                }
+            });
+            scope.spawn(|| {
+                while busy.load(Ordering::Relaxed) {
+                    std::hint::black_box((view.state(), view.clone()));
                 }
             });
         }
@@ -306,7 +317,16 @@ fn show_in_children(client: &Client, lock: &Mutex, guards: &[MutexGuard], times:
                 });
                 let shown = format!("{client:?} {lock:?} {guards:?}");
                 let is_said = shown.contains("is_forked") && !shown.contains(&node);
-                std::process::exit(i32::from(!is_said));
+                let is_lost =
+                    view.state() == LockState::Lost && view.clone().lost().recv().is_err();
+                let guard = guards.pop().expect("locked");
+                let is_lost = is_lost && guard.view().lost().recv().is_err();
+                guard.retire();
+                drop(guard);
+                let is_over = client.events().recv().is_err();
+                let is_refused = Mutex::new(client, lock.path()).is_err_and(|e| e.is_forked());
+                let is_right = is_said && is_lost && is_over && is_refused;
+                std::process::exit(i32::from(!is_right));
             }
             fork::Fork::Parent(child) => fork::waitpid(child).expect("ends by itself"),
         });
