@@ -48,10 +48,11 @@ const LONGEST_TICK: Duration = Duration::from_secs(24 * 60 * 60);
 /// threads that wait for a lock queue again within their deadlines.
 ///
 /// # Threads
-/// Two for each client, and at most four. `zklock-clock` and `zklock-down` always run. `zklock-chores` starts when there is clean-up to do, after a reconnect, or once a
-/// lock has been held for 100 ms. `zklock-aside` calls the [`observer`](ClientBuilder::observer)
-/// and the logger, if there are any. Beside these, each [`SharedCount::changes`] has a thread, and so
-/// has each host name while the system looks it up, as nothing can interrupt that.
+/// Two for each client, and at most four. `zklock-clock` and `zklock-down` always run.
+/// `zklock-chores` starts with the first lock that is acquired. `zklock-aside` calls the
+/// [`observer`](ClientBuilder::observer) and the logger, if there are any. Beside these, each
+/// [`SharedCount::changes`] has a thread, and so has each host name while the system looks it up, as
+/// nothing can interrupt that.
 ///
 /// [`SharedCount::changes`]: crate::SharedCount::changes
 ///

@@ -76,7 +76,7 @@ impl Folder {
         waiter.persist(self.path.as_str(), step)
     }
 
-    /// One look through the `zookeeper` crate, for people and tools.
+    /// One look on the connection that is open now, for people and tools.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&Contact<'_>) -> Step<T>) -> Result<T> {
         let looked = self.session.contact().and_then(|contact| look(&contact));
         looked.map_err(|error| self.failure(error))

@@ -43,7 +43,7 @@ pub(crate) struct Lost {
     /// The length of the request.
     pub(crate) bytes: usize,
     /// How often, up to now, a server has hung up while a request of this kind and length was in
-    /// flight, and none was answered in between. From three on, the request itself is the likely
+    /// flight, or we have, as the network did not carry it, and none was answered in between. From three on, the request itself is the likely
     /// cause: it is too long for the servers (their `jute.maxbuffer`), or they do not know it, and
     /// to repeat it is to break the connection again, under everybody.
     pub(crate) breaks: u32,

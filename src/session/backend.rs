@@ -47,8 +47,9 @@ impl NoReply {
 pub(crate) struct Answer {
     pub(crate) result: Result<Reply, NoReply>,
     /// How many events of watches the server had sent before this answer, over the life of the
-    /// backend. An event goes by another way than an answer, and either can overtake the other;
-    /// by this number, and the events' own, their order on the server is known all the same.
+    /// backend. A caller looks at its answer on its own thread, so an event that came after it may
+    /// be handled before it; by this number, and the events' own, their order on the server is
+    /// known all the same.
     pub(crate) events_before: u64,
 }
 
