@@ -109,6 +109,30 @@ fn keeps_its_session_over_tls_1_3() {
     keeps_its_session_over_a_restart("TLSv1.3");
 }
 
+/// A megabyte of node data over 4 Mbit/s takes two seconds, also where records hold it back before
+/// they are sent: that is no silence, and breaks nothing.
+#[test]
+fn a_megabyte_over_a_slow_network_breaks_nothing() {
+    let ground = Ground::start("none", "TLSv1.3");
+    let secure = ground.server.secure_connect_string().parse();
+    let proxy = Proxy::start(secure.expect("an address"));
+    proxy.limit_rate(500_000);
+    let builder = Client::builder(&proxy.connect_string()).tls(ground.anonymous());
+    let client = builder.session_timeout(Duration::from_secs(10)).connect();
+    let client = client.expect("it serves");
+    let holder = mutex(&client, "/tls/beside").lock().expect("free");
+    let events = client.events();
+    let large = zklock::Mutex::builder(&client, "/tls/slow").data(vec![7; 1_000_000]);
+    let large = large.build().expect("it fits");
+    for _ in 0..2 {
+        let guard = large.try_lock_for(SOON).expect("answered");
+        guard.expect("free").unlock().expect("confirmed");
+    }
+    assert!(holder.is_held());
+    assert!(events.try_recv().is_err(), "no break");
+    assert_eq!(proxy.counters().accepted, 1);
+}
+
 /// Its subject is who the client is: what one has made is closed to the other.
 #[test]
 fn a_certificate_is_an_identity() {
