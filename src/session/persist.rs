@@ -78,6 +78,10 @@ impl Waiter<'_> {
     fn pause(&self, put_off: &mut PutOff, path: &str, connection: u64, why: &NotNow) -> Result<()> {
         let session = self.session();
         let now = sync::now();
+        if put_off.connection != connection {
+            // While there was no contact nobody refused anything, and that has a limit of its own.
+            (put_off.connection, put_off.since) = (connection, None);
+        }
         let since = *put_off.since.get_or_insert(now);
         let limit = self.began().and(session.retry.give_up_after);
         if limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit) {
@@ -98,9 +102,10 @@ impl Waiter<'_> {
     }
 }
 
-/// How often in a row something was refused for now, and since when.
+/// How often in a row something was refused for now, and since when on this connection.
 #[derive(Default)]
 struct PutOff {
+    connection: u64,
     since: Option<Instant>,
     times: u32,
 }
@@ -115,6 +120,28 @@ mod tests {
     use crate::session::retry::RetryPolicy;
     use crate::session::scripted::{Stage, stage};
     use crate::wait::bound::Bound;
+
+    /// One refusal, a long time without contact, and one refusal on the next connection were an error
+    /// as if the servers had refused it all the time.
+    #[test]
+    fn the_time_without_contact_is_no_time_of_refusals() {
+        let limit = Duration::from_secs(1);
+        let policy = RetryPolicy::new().give_up_after(limit);
+        let Stage { session, .. } = stage(policy, |_| unreachable!("nothing is asked"));
+        let bound = Bound::none();
+        let waiter = Waiter::new(&session, &bound);
+        let refused = |connection| {
+            let mut put_off = PutOff {
+                connection: 1,
+                since: Instant::now().checked_sub(10 * limit),
+                times: 1,
+            };
+            waiter.pause(&mut put_off, "/a", connection, &NotNow::Throttled)
+        };
+        refused(2).expect("it was asked once there");
+        let error = refused(1).expect_err("for longer than the limit");
+        assert!(error.to_string().contains("overloaded"), "{error}");
+    }
 
     /// A process that was stopped for longer than its session lives. A thread that had waited behind
     /// others of its process for longer than `give_up_after` then came here before the thread with
