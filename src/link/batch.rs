@@ -238,7 +238,7 @@ fn is_done(parts: &[Part]) -> bool {
 impl Outcome {
     fn note(&mut self, pack: Pack, answer: &Answer) {
         let sign = match answer {
-            Answer::Lost(lost) if lost.breaks > 0 => Sign::HungUp,
+            Answer::Lost(lost) if lost.by_server && lost.breaks > 0 => Sign::HungUp,
             Answer::Refused(ErrorCode::UNIMPLEMENTED) => Sign::Unknown,
             Answer::Lost(_) | Answer::Refused(ErrorCode::THROTTLED_OP) => Sign::Nothing,
             Answer::Done(_) | Answer::Refused(_) => Sign::Answered,

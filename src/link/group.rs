@@ -142,10 +142,7 @@ impl Group {
 
     /// As the answer to a part that went down with its connection, or never went.
     pub(super) fn lost(&self, part: usize) -> Answer {
-        Answer::Lost(Lost {
-            bytes: self.parts[part].packet.shape.bytes,
-            breaks: 0,
-        })
+        Answer::Lost(Lost::by_us(self.parts[part].packet.shape.bytes))
     }
 
     /// Tells the caller, if all is answered; otherwise gives the group back. To be called without

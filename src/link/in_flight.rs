@@ -9,7 +9,7 @@ use super::clock::Moment;
 use super::frame::{self, ReplyHeader, RequestHeader};
 use super::packet::Shape;
 use super::said::{Said, Told};
-use super::voice::Heard;
+use super::voice::{Heard, Lost};
 
 /// For so many kinds and lengths of requests we remember how many breaks they met.
 const MOST_SUSPICIONS: usize = 256;
@@ -380,6 +380,7 @@ impl InFlight {
             }
             Ended::ByUs => {}
         }
+        let by_server = ended == Ended::ByServer;
         let mut tell = Vec::new();
         for one in std::mem::take(&mut self.queue) {
             match one.entry {
@@ -387,7 +388,7 @@ impl InFlight {
                     out.extend(frame::reply(number, frame::ERR_CONNECTION_LOSS));
                 }
                 Entry::Local { number, err } => out.extend(frame::reply(number, err)),
-                Entry::Own { shape, told, .. } => tell.extend(self.lost(shape, told)),
+                Entry::Own { shape, told, .. } => tell.extend(self.lost(shape, told, by_server)),
                 Entry::Probe { .. } | Entry::Close { .. } => {}
             }
         }
@@ -398,18 +399,19 @@ impl InFlight {
                     out.extend(frame::reply(number, frame::ERR_CONNECTION_LOSS));
                 }
                 HeldBack::Local { number, err } => out.extend(frame::reply(number, err)),
-                HeldBack::Own { shape, told, .. } => tell.extend(self.lost(shape, told)),
+                HeldBack::Own { shape, told, .. } => tell.extend(self.lost(shape, told, by_server)),
             }
         }
         (self.own, self.held_bytes) = (0, 0);
         tell
     }
 
-    fn lost(&mut self, shape: Shape, told: Option<Told>) -> Option<Said> {
-        self.heard.push(Heard::Nothing {
+    fn lost(&mut self, shape: Shape, told: Option<Told>, by_server: bool) -> Option<Said> {
+        self.heard.push(Heard::Nothing(Lost {
             bytes: shape.bytes,
             breaks: self.suspicions.breaks(shape),
-        });
+            by_server,
+        }));
         told.map(|told| Said::new(told, std::mem::take(&mut self.heard)))
     }
 

@@ -36,11 +36,7 @@ impl Recipient {
 impl Drop for Recipient {
     fn drop(&mut self) {
         if let Some(slot) = self.slot.take() {
-            let nothing = Lost {
-                bytes: 0,
-                breaks: 0,
-            };
-            let answers = vec![Answer::Lost(nothing); self.requests];
+            let answers = vec![Answer::Lost(Lost::by_us(0)); self.requests];
             let events = vec![0; self.requests];
             // It may come while a panic unwinds.
             let _ = catch_unwind(AssertUnwindSafe(|| slot.answered(answers, events)));

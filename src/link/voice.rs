@@ -47,6 +47,19 @@ pub(crate) struct Lost {
     /// cause: it is too long for the servers (their `jute.maxbuffer`), or they do not know it, and
     /// to repeat it is to break the connection again, under everybody.
     pub(crate) breaks: u32,
+    /// The server has ended this connection, not we.
+    pub(crate) by_server: bool,
+}
+
+impl Lost {
+    /// Not by what the server did.
+    pub(super) fn by_us(bytes: usize) -> Self {
+        Self {
+            bytes,
+            breaks: 0,
+            by_server: false,
+        }
+    }
 }
 
 /// Why nothing was sent.
@@ -114,14 +127,14 @@ pub(super) enum Heard {
         events_before: u64,
     },
     /// And nothing will.
-    Nothing { bytes: usize, breaks: u32 },
+    Nothing(Lost),
 }
 
 impl Heard {
     /// The answer, and how many events there were before it.
     pub(super) fn decode(self, malformed: &mut Option<Malformed>) -> (Answer, u64) {
         match self {
-            Self::Nothing { bytes, breaks } => (Answer::Lost(Lost { bytes, breaks }), 0),
+            Self::Nothing(lost) => (Answer::Lost(lost), 0),
             Self::Reply {
                 expected,
                 error,
@@ -133,12 +146,12 @@ impl Heard {
                     Ok(Ok(reply)) => Answer::Done(reply),
                     // The connection ends with it.
                     Ok(Err(error)) if error.is_outcome_unknown() => {
-                        Answer::Lost(Lost { bytes, breaks: 0 })
+                        Answer::Lost(Lost::by_us(bytes))
                     }
                     Ok(Err(error)) => Answer::Refused(error),
                     Err(why) => {
                         malformed.get_or_insert(why);
-                        Answer::Lost(Lost { bytes, breaks: 0 })
+                        Answer::Lost(Lost::by_us(bytes))
                     }
                 };
                 (answer, events_before)

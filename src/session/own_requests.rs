@@ -271,6 +271,7 @@ impl Answers {
                 // An old server hangs up on what it does not know. Should it have been something
                 // else, a plain create does as well.
                 let is_unknown = kind.said == Said::Create2
+                    && lost.by_server
                     && lost.breaks > 0
                     && self.create2.lock().hung_up(self.connection, Instant::now());
                 if lost.breaks < MOST_BREAKS || is_unknown {
@@ -347,6 +348,49 @@ impl From<Stat> for NodeStat {
             child_changes: stat.cversion,
             children: stat.num_children,
             data_bytes: stat.data_length,
+        }
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    struct Nobody;
+
+    impl backend::Slot for Nobody {
+        fn answered(&self, _answers: Vec<Answer>) {}
+    }
+
+    /// Over a network too slow for the data of a node, two connections that we had cut were taken for
+    /// two hang-ups on create2. The plain create that was sent from then on began its count of
+    /// breaks anew, so that five connections broke and not three.
+    #[test]
+    fn a_connection_that_we_cut_says_nothing_of_what_a_server_knows() {
+        let speaker = Speaker::new(String::new(), &Acl::open());
+        let create = Request::Create {
+            path: "/locks/a/lock-".to_owned(),
+            data: Arc::from(*b"large"),
+            mode: NodeMode::EphemeralSequential,
+        };
+        let said = || speaker.say(&create, || true);
+        let mut connections = 1..;
+        for (by_server, expected) in [(false, CreateForm::Create2), (true, CreateForm::Create)] {
+            for breaks in 1..=2 {
+                let connection = connections.next().expect("endless");
+                let (requests, slot) = (std::slice::from_ref(&create), Arc::new(Nobody));
+                let answers = Answers::new(slot, requests, &[said()], connection, &speaker);
+                let lost = voice::Lost {
+                    bytes: 900_000,
+                    breaks,
+                    by_server,
+                };
+                voice::Slot::answered(&*answers, vec![voice::Answer::Lost(lost)], vec![0]);
+            }
+            let WireRequest::Create(said) = said() else {
+                unreachable!("it is a create");
+            };
+            assert_eq!(said.form, expected, "by the server: {by_server}");
         }
     }
 }

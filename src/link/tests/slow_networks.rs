@@ -234,6 +234,7 @@ fn what_breaks_connections_while_it_is_sent_is_poison() {
             Answer::Lost(Lost {
                 breaks: counted,
                 bytes,
+                by_server: false,
             }),
         ] = soon(&answers)[..]
         else {

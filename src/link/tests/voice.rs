@@ -176,7 +176,13 @@ fn a_break_answers_them_all_before_it_is_told() {
     served.reply_with(1, 1, &text("/"));
     drop(served);
     bench.suspended();
-    let lost = |bytes| Answer::Lost(Lost { bytes, breaks: 1 });
+    let lost = |bytes| {
+        Answer::Lost(Lost {
+            bytes,
+            breaks: 1,
+            by_server: true,
+        })
+    };
     let told = one.try_recv().expect("told already");
     assert_eq!(told, [Answer::Done(at_the_root()), lost(18), lost(13)]);
     assert_eq!(other.try_recv(), Ok(vec![lost(13)]));
@@ -467,9 +473,6 @@ fn nothing_is_suspected_of_a_break_of_our_own() {
     let (epoch, _) = bench.connected();
     let answers = bench.say(1, &[sync()]);
     bench.link.abandon(&epoch);
-    let lost = Lost {
-        bytes: 13,
-        breaks: 0,
-    };
+    let lost = Lost::by_us(13);
     assert_eq!(soon(&answers), [Answer::Lost(lost)]);
 }
