@@ -47,7 +47,6 @@ pub(crate) struct Driver {
     started: Instant,
     /// How far its clock was moved.
     moved: Duration,
-    paused: bool,
     /// Whether anything was done since the bell was last rung. A look is nothing.
     happened: bool,
     quits: bool,
@@ -143,7 +142,6 @@ impl Driver {
             bell,
             started: Instant::now(),
             moved: Duration::ZERO,
-            paused: false,
             happened: false,
             quits: false,
             buffer: vec![0; BUFFER],
@@ -153,34 +151,36 @@ impl Driver {
     /// Serves until it is told to quit, or nobody can tell it anything any more.
     pub(crate) fn run(mut self) {
         while !self.quits {
-            let ready = self.wait();
-            let now = self.now();
-            for ready in ready {
-                match ready {
-                    Ready::Orders => {
-                        self.carry_out();
-                        continue;
-                    }
-                    Ready::Listener => self.accept(),
-                    Ready::Socket(id) => self.serve(id, now),
+            self.turn();
+        }
+    }
+
+    /// Waits until there is something to do, and does it.
+    fn turn(&mut self) {
+        let ready = self.wait();
+        let now = self.now();
+        for ready in ready {
+            match ready {
+                Ready::Orders => {
+                    self.carry_out();
+                    continue;
                 }
-                self.happened = true;
+                // An order before it may just have paused the server, and has said that it is.
+                _ if self.machine.is_paused() => continue,
+                Ready::Listener => self.accept(),
+                Ready::Socket(id) => self.serve(id, now),
             }
-            if !self.paused {
-                let now = self.now();
-                if self
-                    .machine
-                    .deadline()
-                    .is_some_and(|deadline| deadline <= now)
-                {
-                    self.machine.advance(now);
-                    self.happened = true;
-                }
-            }
-            self.act();
-            if std::mem::take(&mut self.happened) {
-                self.bell.ring();
-            }
+            self.happened = true;
+        }
+        let now = self.now();
+        let is_due = |deadline| deadline <= now;
+        if self.machine.deadline().is_some_and(is_due) {
+            self.machine.advance(now);
+            self.happened = true;
+        }
+        self.act();
+        if std::mem::take(&mut self.happened) {
+            self.bell.ring();
         }
     }
 
@@ -209,24 +209,18 @@ impl Driver {
 
     /// Neither hears, says nor does anything until it goes on.
     pub(crate) fn pause(&mut self) {
-        self.paused = true;
+        self.machine.pause();
     }
 
     pub(crate) fn resume(&mut self) {
-        self.paused = false;
         let now = self.now();
-        self.order(|machine| machine.advance(now));
+        self.order(|machine| machine.resume(now));
     }
 
     pub(crate) fn stop(&mut self) {
         self.listener = None;
-        self.paused = false;
         let now = self.now();
         self.order(|machine| machine.stop(now));
-    }
-
-    pub(crate) fn is_stopped(&self) -> bool {
-        self.listener.is_none()
     }
 
     pub(crate) fn restart(&mut self) -> io::Result<()> {
@@ -242,7 +236,7 @@ impl Driver {
     fn wait(&self) -> Vec<Ready> {
         let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
         let mut who = vec![Ready::Orders];
-        if !self.paused {
+        if !self.machine.is_paused() {
             if let Some(listener) = &self.listener {
                 fds.push(PollFd::new(listener, PollFlags::IN));
                 who.push(Ready::Listener);
@@ -257,11 +251,7 @@ impl Driver {
                 }
             }
         }
-        let deadline = self
-            .machine
-            .deadline()
-            .filter(|_| !self.paused && !self.is_stopped());
-        let timeout = deadline.map(|deadline| {
+        let timeout = self.machine.deadline().map(|deadline| {
             let left = deadline.saturating_sub(self.now());
             Timespec {
                 tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
@@ -391,3 +381,6 @@ impl Driver {
 fn is_later(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted)
 }
+
+#[cfg(test)]
+mod tests;

@@ -244,7 +244,9 @@ impl Server {
     }
 
     /// Stops everything, as if the process had been frozen: connections stay, and the system still
-    /// accepts new ones, but nothing is heard, said or done. Verbs work.
+    /// accepts new ones, but nothing is heard, said or done. Verbs work, but what
+    /// follows from them comes when it goes on: a session that [`Server::expire`] ends is gone at
+    /// once, and the client hears of it then.
     pub fn pause(&self) {
         self.desk.tell(Driver::pause);
     }
@@ -286,7 +288,8 @@ impl Server {
 
     /// Moves the server's clock. Sessions whose time is over then have expired when this returns,
     /// and containers that were used up are gone, though no client has seen time pass: so for them
-    /// it is as [`Server::expire`].
+    /// it is as [`Server::expire`]. On a paused server it happens when that goes on, and on a stopped
+    /// one time ends nothing.
     pub fn advance_clock(&self, by: Duration) {
         self.desk.tell(move |driver| driver.move_clock(by));
     }

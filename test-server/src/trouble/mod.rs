@@ -41,6 +41,17 @@ pub(crate) enum Whom {
     Session(i64),
 }
 
+/// Whether the server does anything.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Pace {
+    #[default]
+    Runs,
+    /// Nothing is heard, said or done, and time brings nothing about, until it goes on.
+    Paused,
+    /// As paused, and without connections.
+    Stopped,
+}
+
 /// What was seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
@@ -54,6 +65,7 @@ pub(crate) struct Seen {
 #[derive(Debug)]
 pub(crate) struct Machine {
     pub(crate) core: Core,
+    pace: Pace,
     lines: BTreeMap<ConnectionId, Line>,
     rules: Rules,
     /// For connections to come.
@@ -69,6 +81,7 @@ impl Machine {
     pub(crate) fn new(settings: Settings) -> Self {
         Self {
             core: Core::new(settings),
+            pace: Pace::default(),
             lines: BTreeMap::new(),
             rules: Rules::default(),
             regime: Regime::default(),
@@ -136,8 +149,11 @@ impl Machine {
         self.progress(from, now);
     }
 
-    /// Does everything whose time has come.
+    /// Does everything whose time has come, if the server runs.
     pub(crate) fn advance(&mut self, now: Duration) {
+        if self.pace != Pace::Runs {
+            return;
+        }
         self.core.advance(now);
         self.collect(now, None);
         let ids: Vec<_> = self.lines.keys().copied().collect();
@@ -161,6 +177,9 @@ impl Machine {
 
     /// When [`Machine::advance`] is to be called next.
     pub(crate) fn deadline(&self) -> Option<Duration> {
+        if self.pace != Pace::Runs {
+            return None;
+        }
         let lines = self.lines.values().filter_map(Line::deadline).min();
         [self.core.deadline(), lines].into_iter().flatten().min()
     }
@@ -219,8 +238,28 @@ impl Machine {
         self.release(now);
     }
 
+    /// Whether nothing is to be heard until [`Machine::resume`].
+    pub(crate) fn is_paused(&self) -> bool {
+        self.pace == Pace::Paused
+    }
+
+    /// Nothing is heard, said or done any more. What it has said already is on its way.
+    pub(crate) fn pause(&mut self) {
+        if self.pace == Pace::Runs {
+            self.pace = Pace::Paused;
+        }
+    }
+
+    pub(crate) fn resume(&mut self, now: Duration) {
+        if self.is_paused() {
+            self.pace = Pace::Runs;
+        }
+        self.advance(now);
+    }
+
     /// The server ends: its connections with it.
     pub(crate) fn stop(&mut self, now: Duration) {
+        self.pace = Pace::Stopped;
         let ids: Vec<_> = self.lines.keys().copied().collect();
         for id in ids {
             self.drop_line(id, Act::Reset);
@@ -230,6 +269,7 @@ impl Machine {
 
     /// The server starts again.
     pub(crate) fn start(&mut self, now: Duration) {
+        self.pace = Pace::Runs;
         self.core.restart(now);
     }
 
@@ -413,8 +453,11 @@ impl Machine {
         *self.seen.struck.entry(rule).or_default() += 1;
     }
 
-    /// Sends what is due.
+    /// Sends what is due, if the server runs. What is touched stays so until then.
     fn speak(&mut self, now: Duration) {
+        if self.pace != Pace::Runs {
+            return;
+        }
         for id in std::mem::take(&mut self.touched) {
             self.speak_to(id, now);
         }

@@ -224,3 +224,33 @@ fn a_stop_ends_connections_and_keeps_sessions() {
     machine.advance(MS * 6100);
     assert!(!machine.core.sessions.contains(session));
 }
+
+#[test]
+fn no_session_ends_while_the_server_is_stopped() {
+    let (mut machine, _, session) = machine();
+    machine.stop(NOW);
+    assert_eq!(machine.deadline(), None);
+    machine.advance(MS * 5000);
+    machine.heal(MS * 5000);
+    assert!(machine.core.sessions.contains(session));
+    machine.start(MS * 6000);
+    assert_eq!(machine.deadline(), Some(MS * 7100), "its whole time again");
+}
+
+#[test]
+fn a_paused_server_says_nothing_whatever_is_done_to_it() {
+    let (mut machine, id, session) = machine();
+    let rule = machine.add_rule(Phase::Reply, Op::Sync.nth(1), Effect::Hold);
+    machine.receive(id, &[sync(1), sync(2)].concat(), NOW);
+    machine.pause();
+    machine.remove_rule(rule, NOW);
+    machine.heal(NOW);
+    machine.advance(MS * 5000);
+    assert_eq!((machine.take_acts(), machine.deadline()), (vec![], None));
+    assert!(machine.core.sessions.contains(session));
+    assert!(machine.expire(session, NOW), "verbs work");
+    assert_eq!(machine.take_acts(), []);
+    machine.resume(NOW);
+    let said = vec![(1, ErrorCode::OK), (2, ErrorCode::OK)];
+    assert_eq!(answers(&mut machine), (said, Some(Act::Finish)));
+}

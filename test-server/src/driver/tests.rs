@@ -1,0 +1,47 @@
+//! What the loop does with news that come together.
+
+use std::sync::mpsc;
+
+use super::*;
+use crate::core::{Line, Settings};
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A server that does nothing unless it is told to, its inbox, and what wakes it.
+fn driver() -> (Driver, mpsc::Sender<Order>, UnixStream) {
+    let settings = Settings {
+        line: Line::V3_8,
+        tick: MS * 100,
+        min_session_timeout: MS * 200,
+        max_session_timeout: MS * 60_000,
+        max_frame: 1000,
+        container_check: MS * 60_000,
+        epoch_ms: 0,
+        secret: 0,
+    };
+    let port = Port::claim(0).expect("loopback has a free port");
+    let (wake, woken) = UnixStream::pair().expect("a pair");
+    let (orders, inbox) = mpsc::channel();
+    let machine = Machine::new(settings);
+    let driver = Driver::new(machine, port, inbox, woken, Arc::new(Bell::default()));
+    (driver.expect("it listens"), orders, wake)
+}
+
+#[test]
+fn what_came_together_with_the_order_to_pause_is_not_heard() {
+    let (mut driver, orders, mut wake) = driver();
+    let mut client = TcpStream::connect(driver.port.address()).expect("it listens");
+    driver.turn();
+    assert_eq!(driver.machine.seen.accepted, 1);
+    client.write_all(b"ruok").expect("it is open");
+    let _other = TcpStream::connect(driver.port.address()).expect("it listens");
+    let pause: Order = Box::new(Driver::pause);
+    orders.send(pause).expect("the inbox is there");
+    wake.write_all(&[1]).expect("it is open");
+    driver.turn();
+    assert_eq!(driver.machine.seen.accepted, 1);
+    driver.resume();
+    assert_eq!(driver.machine.seen.asked.len(), 0);
+    let socket = driver.sockets.values().next().expect("it is open");
+    assert_eq!(socket.stream.peek(&mut [0; 8]).expect("unread"), 4);
+}
