@@ -67,7 +67,11 @@ impl<'a> Connections<'a> {
     /// Ends what the other verbs of this type have done. What was held back arrives now, in its
     /// order. What waits for single requests stays; see [`Server::heal`](crate::Server::heal).
     pub fn heal(&self) {
-        self.change(|regime| *regime = Regime::default());
+        let whom = self.whom;
+        self.desk.tell(move |driver| {
+            let now = driver.now();
+            driver.order(|machine| machine.calm(whom, now));
+        });
     }
 
     fn change(&self, change: impl Fn(&mut Regime) + Send + 'static) {

@@ -80,6 +80,11 @@ impl<T> Lane<T> {
         self.held_by = None;
     }
 
+    /// Forgets what is not to be kept.
+    pub(crate) fn retain(&mut self, is_kept: impl Fn(&T) -> bool) {
+        self.waiting.retain(|(_, item)| is_kept(item));
+    }
+
     pub(crate) fn next_due(&self) -> Option<Duration> {
         if self.held_by.is_some() {
             return None;

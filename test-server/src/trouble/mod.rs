@@ -234,8 +234,20 @@ impl Machine {
     /// Ends every fault.
     pub(crate) fn heal(&mut self, now: Duration) {
         self.rules.clear();
-        self.change(Whom::All, now, |regime| *regime = Regime::default());
+        self.calm(Whom::All, now);
         self.release(now);
+    }
+
+    /// Ends what connections suffer; if all are meant, also those to come.
+    pub(crate) fn calm(&mut self, whom: Whom, now: Duration) {
+        for id in self.meant(whom) {
+            if let Some(line) = self.lines.get_mut(&id) {
+                // One that still waited for its turn would come after the end of all faults.
+                let is_said = |(_, said): &(_, Outgoing)| !matches!(said, Outgoing::Silence);
+                line.outgoing.retain(is_said);
+            }
+        }
+        self.change(whom, now, |regime| *regime = Regime::default());
     }
 
     /// Whether nothing is to be heard until [`Machine::resume`].
@@ -333,12 +345,16 @@ impl Machine {
 
     fn judge(&mut self, id: ConnectionId, frame: Vec<u8>, judged: Option<Sentence>, now: Duration) {
         // What was held was judged, and counted, when it came.
-        let sentence = judged.unwrap_or_else(|| {
+        let mut sentence = judged.unwrap_or_else(|| {
             let asked = self.asked(id, &frame);
             let sentence = self.rules.judge(&asked);
             self.remember(asked);
             sentence
         });
+        // Since it came, the rule may have been taken away.
+        sentence.on_reply = sentence
+            .on_reply
+            .filter(|(rule, _)| self.rules.contains(*rule));
         let Some((rule, effect)) = sentence.on_request else {
             self.core.frame(id, &frame, now);
             return self.collect(now, sentence.on_reply);

@@ -238,6 +238,30 @@ fn no_session_ends_while_the_server_is_stopped() {
 }
 
 #[test]
+fn a_silence_that_waits_for_its_turn_is_healed_as_well() {
+    let (mut machine, id, _) = machine();
+    machine.change(Whom::All, NOW, |regime| regime.delay = MS * 10);
+    machine.add_rule(Phase::Reply, Op::Sync.nth(1), Effect::Lose(Loss::Hang));
+    machine.receive(id, &sync(1), NOW);
+    machine.advance(MS * 10);
+    machine.heal(MS * 10);
+    machine.receive(id, &sync(2), MS * 10);
+    machine.advance(MS * 20);
+    assert_eq!(numbers(&mut machine), [2]);
+}
+
+#[test]
+fn what_is_held_is_not_lost_by_a_rule_that_is_gone() {
+    let (mut machine, id, _) = machine();
+    machine.add_rule(Phase::Request, Op::Sync.nth(1), Effect::Hold);
+    machine.add_rule(Phase::Reply, Op::Sync.nth(1), Effect::Lose(Loss::Hang));
+    machine.receive(id, &sync(1), NOW);
+    machine.heal(NOW);
+    machine.receive(id, &sync(2), NOW);
+    assert_eq!(numbers(&mut machine), [1, 2]);
+}
+
+#[test]
 fn a_paused_server_says_nothing_whatever_is_done_to_it() {
     let (mut machine, id, session) = machine();
     let rule = machine.add_rule(Phase::Reply, Op::Sync.nth(1), Effect::Hold);
