@@ -125,6 +125,10 @@ impl Matcher {
         }
     }
 
+    pub(crate) fn op(&self) -> Op {
+        self.op
+    }
+
     /// Only requests whose path contains this text match, and are counted: a create of a lock's
     /// node, say, and not that of its folder.
     #[must_use]

@@ -236,11 +236,14 @@ impl Server {
     /// ```
     ///
     /// # Panics
-    /// If the code says that all is well: a success takes an answer that fits the request.
+    /// If the code says that all is well: a success takes an answer that fits the request. Also for
+    /// [`Op::Connect`]: the answer to a handshake has no place for an error.
     #[allow(clippy::must_use_candidate, reason = "a trap need not be watched")]
     pub fn answer(&self, matcher: impl Into<Matcher>, error: ErrorCode) -> Trap {
         assert_ne!(error, ErrorCode::OK, "not an error");
-        self.trap(Phase::Request, matcher.into(), Effect::Answer(error))
+        let matcher = matcher.into();
+        assert_ne!(matcher.op(), Op::Connect, "a handshake takes no error");
+        self.trap(Phase::Request, matcher, Effect::Answer(error))
     }
 
     /// Stops everything, as if the process had been frozen: connections stay, and the system still

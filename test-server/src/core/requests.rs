@@ -31,14 +31,7 @@ impl Core {
             }
             _ => {}
         }
-        let timeout = self
-            .connections
-            .get(&from)
-            .map(|connection| connection.timeout);
-        if !self
-            .sessions
-            .touch(session, timeout.unwrap_or_default(), now)
-        {
+        if !self.touch(from, now) {
             return;
         }
         if !is_known(header.opcode) {
@@ -78,6 +71,17 @@ impl Core {
             }
             Err(code) => self.refuse(from, header.xid, code),
         }
+    }
+
+    /// Gives the session that a connection speaks for its whole time again, as every request does
+    /// before it is judged. Whether there is such a session.
+    pub(crate) fn touch(&mut self, from: ConnectionId, now: Duration) -> bool {
+        let Some(connection) = self.connections.get(&from) else {
+            return false;
+        };
+        connection
+            .session
+            .is_some_and(|session| self.sessions.touch(session, connection.timeout, now))
     }
 
     fn write(

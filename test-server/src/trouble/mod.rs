@@ -384,6 +384,7 @@ impl Machine {
             }
             Effect::Answer(code) => {
                 if let Ok(header) = RequestHeader::read(&mut Reader::new(&frame)) {
+                    self.core.touch(id, now);
                     self.core.refuse(id, header.xid, code);
                     self.collect(now, sentence.on_reply);
                 }

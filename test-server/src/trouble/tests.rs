@@ -262,6 +262,19 @@ fn what_is_held_is_not_lost_by_a_rule_that_is_gone() {
 }
 
 #[test]
+fn what_is_answered_in_place_of_being_done_keeps_its_session_alive() {
+    let (mut machine, id, session) = machine();
+    machine.add_rule(
+        Phase::Request,
+        Op::Sync.every(),
+        Effect::Answer(ErrorCode::NO_AUTH),
+    );
+    machine.receive(id, &sync(1), MS * 900);
+    machine.advance(MS * 1500);
+    assert!(machine.core.sessions.contains(session));
+}
+
+#[test]
 fn a_paused_server_says_nothing_whatever_is_done_to_it() {
     let (mut machine, id, session) = machine();
     let rule = machine.add_rule(Phase::Reply, Op::Sync.nth(1), Effect::Hold);

@@ -210,6 +210,12 @@ fn a_request_is_answered_with_an_error_in_place_of_being_done() {
 
 /// Whoever loses a create need not know whether it travels in a multi.
 #[test]
+#[should_panic(expected = "a handshake takes no error")]
+fn a_handshake_is_not_answered_with_an_error() {
+    start().answer(Op::Connect.every(), ErrorCode::NO_AUTH);
+}
+
+#[test]
 fn the_parts_of_a_multi_count_as_what_they_are() {
     let server = start();
     let mut wire = open(&server);
