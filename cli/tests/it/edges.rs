@@ -105,48 +105,54 @@ fn may_open(pid: u32, number: u32) {
 #[test]
 fn a_command_that_does_not_begin_leaves_nobody() {
     let path = "/job/not-begun";
-    let run = |client: &zklock::Client| {
-        let lock = zklock::Mutex::new(client, path).expect("a good path");
-        let guard = lock.lock().expect("the server serves");
-        let command = [
-            "run",
-            "-v",
-            "--again=100ms",
-            path,
-            "--",
-            "sh",
-            "-c",
-            "echo ready; read line",
-        ];
-        let first = Running::start(&mut zklock(command));
-        wait_for_queue(client, path, 2);
-        drop(guard);
-        // Before it has told that it stands: the lock is there, and nothing is begun.
-        let children = format!("/proc/{0}/task/{0}/children", first.pid());
-        let begun = Instant::now();
-        let watchdog = loop {
-            let children = fs::read_to_string(&children).unwrap_or_default();
-            if let Some(child) = children.split_whitespace().next() {
-                break child.parse::<u32>().expect("a process id");
-            }
-            assert!(begun.elapsed() < SOON, "no watchdog");
-        };
-        send(watchdog, Signal::STOP);
-        (first, watchdog)
-    };
     let client = client();
-    let (mut first, watchdog) = run(&client);
-    let standing = zklock::Mutex::new(&client, path).expect("a good path");
-    let all = standing.participants().expect("the server serves");
-    for one in &all {
-        standing.break_lock(one).expect("the server serves");
+    let lock = zklock::Mutex::new(&client, path).expect("a good path");
+    let (mut first, watchdog) = loop {
+        let guard = lock.lock().expect("the server serves");
+        let script = "echo ready; read line";
+        let command = ["run", "-v", "--again=100ms", path, "--", "sh", "-c", script];
+        let first = Running::start(&mut zklock(command));
+        wait_for_queue(&client, path, 2);
+        drop(guard);
+        let watchdog = first_child_of(first.pid());
+        process::stop(watchdog);
+        // Before it has started anybody: the lock is there, and nothing is begun. Else we came too
+        // late to make what is to be seen.
+        if children_of(watchdog).is_empty() {
+            break (first, watchdog);
+        }
+        process::cont(watchdog);
+        let first = first.expect("ready");
+        send(first.pid(), Signal::TERM);
+        assert_eq!(first.end().status, 143);
+    };
+    for one in &lock.participants().expect("the server serves") {
+        lock.break_lock(one).expect("the server serves");
     }
-    send(watchdog, Signal::CONT);
+    first.wait_for_error("somebody removed our node");
+    process::cont(watchdog);
     first.wait_for_error("the command was not started");
     assert_eq!(first.line(), "ready");
-    let children = format!("/proc/{0}/task/{0}/children", first.pid());
-    let children = fs::read_to_string(children).expect("it runs");
+    let children = children_of(first.pid());
     process::kill(first.pid());
     assert_eq!(first.status(), 137);
-    assert_eq!(children.split_whitespace().count(), 1, "{children}");
+    assert_eq!(children.len(), 1, "{children:?}");
+}
+
+/// Waits for it without a pause.
+fn first_child_of(pid: u32) -> u32 {
+    let begun = Instant::now();
+    loop {
+        if let Some(child) = children_of(pid).first() {
+            return *child;
+        }
+        assert!(begun.elapsed() < SOON, "no child");
+    }
+}
+
+fn children_of(pid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
+    let children = children.unwrap_or_default();
+    let pids = children.split_whitespace().map(str::parse);
+    pids.collect::<Result<_, _>>().expect("process ids")
 }
