@@ -350,7 +350,8 @@ impl Drop for Held {
         let Some(guard) = self.0.first() else {
             return;
         };
-        let session = Arc::clone(guard.tenure().session());
+        // Not by its tenure: a permit that was sent off before has none.
+        let session = Arc::clone(guard.session());
         for departure in self.send_off() {
             log_release(&session, departure.confirm());
         }

@@ -4,7 +4,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use testbed::Proxy;
-use zklock::{LockState, MultiLock, MultiLockBuilder, Mutex, RwLock, SemaphoreMutex, SimpleMutex};
+use zklock::{
+    LockState, MultiLock, MultiLockBuilder, Mutex, RwLock, Semaphore, SemaphoreMutex, SimpleMutex,
+};
 
 use crate::fixtures::{SOON, children, client, client_at, mutex, server, wait_for_children};
 
@@ -45,6 +47,21 @@ fn takes_all_and_gives_all_back() {
         wait_for_children(server(), &format!("/multi/all/{folder}"), 0);
     }
     assert!(all.try_lock().expect("answers").is_some());
+}
+
+/// The parts are in the order of their paths. When the first was a semaphore's, the drop of the whole
+/// asked a permit that had been given back for its tenure, and panicked.
+#[test]
+fn permits_may_come_first() {
+    let client = client();
+    let semaphore = Semaphore::new(&client, "/multi/first/a", 3).expect("good");
+    let lock = mutex(&client, "/multi/first/b");
+    let builder = MultiLock::builder().with(&lock).with(semaphore.permits(2));
+    let both = builder.build().expect("different paths");
+    drop(both.lock().expect("free"));
+    both.lock().expect("free").unlock().expect("confirmed");
+    wait_for_children(server(), "/multi/first/a/leases", 0);
+    wait_for_children(server(), "/multi/first/b", 0);
 }
 
 #[test]
