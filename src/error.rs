@@ -11,9 +11,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// The text says what happened, where, and what to do about it; programs decide by the predicates.
 /// An error is one word wide, so that `Result<MutexGuard>` stays small.
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// # let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let client = zklock::Client::connect(&server.connect_string())?;
 /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
 /// match lock.try_lock_for(std::time::Duration::from_secs(5)) {
 ///     Ok(Some(_guard)) => println!("it is ours"),
@@ -201,9 +202,10 @@ impl Error {
 
     /// What kind of thing went wrong.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// use zklock::ErrorKind;
     ///
@@ -390,9 +392,10 @@ impl Error {
 
     /// The call would have waited for the calling thread itself.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let catalogue = zklock::RwLock::new(&client, "/locks/catalogue")?;
     /// let reading = catalogue.read()?;
     /// let refused = catalogue.write().expect_err("a reader cannot become a writer");

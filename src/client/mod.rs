@@ -202,9 +202,11 @@ impl Client {
     /// [`is_invalid`](Error::is_invalid) if the path is not possible; otherwise as
     /// [`Mutex::try_lock`](crate::Mutex::try_lock).
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let servers = server.connect_string();
+    /// let client = zklock::Client::connect(&servers)?; // such as "zk1:2181,zk2:2181"
     /// for name in client.children("/locks")?.unwrap_or_default() {
     ///     println!("/locks/{name}");
     /// }
@@ -222,9 +224,11 @@ impl Client {
     /// # Errors
     /// As [`children`](Self::children).
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let servers = server.connect_string();
+    /// let client = zklock::Client::connect(&servers)?; // such as "zk1:2181,zk2:2181"
     /// for one in zklock::Mutex::new(&client, "/locks/nightly")?.participants()? {
     ///     if let Some(session) = client.node(one.path())?.and_then(|node| node.session_id()) {
     ///         println!("{one}, session 0x{session:x}");
@@ -243,9 +247,11 @@ impl Client {
     /// # Errors
     /// As [`remove_empty_lock_folders`](Self::remove_empty_lock_folders).
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let servers = server.connect_string();
+    /// let client = zklock::Client::connect(&servers)?; // such as "zk1:2181,zk2:2181"
     /// let unused = client.empty_lock_folders("/locks")?;
     /// println!("removing {unused:?}");
     /// client.remove_empty_lock_folders("/locks")?;
@@ -266,9 +272,10 @@ impl Client {
     ///
     /// While ZooKeeper cannot be reached it waits as long as the client's [`RetryPolicy`] says.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// if let Some((data, version)) = client.read("/ledger/balance")? {
     ///     println!("version {version}: {}", String::from_utf8_lossy(&data));
     /// }
@@ -293,9 +300,10 @@ impl Client {
     /// thread that waits, and every later call, gets an error whose [`is_closed`](Error::is_closed)
     /// is true. Returns within 2 s, even when no server answers. Closing again does nothing.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// let waiter = std::thread::spawn(move || match lock.lock() {
     ///     Err(error) if error.is_closed() => println!("the program ends"),

@@ -26,9 +26,10 @@ use crate::znode::verdict::{Rule, TieOrder, Verdict, nobody_behind, verdict_by};
 /// How a contender that is not first waits for its turn. The guarantees are the same; the cost and
 /// the delay of a hand-over differ.
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// # let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let client = zklock::Client::connect(&server.connect_string())?;
 /// use std::time::{Duration, Instant};
 /// use zklock::WaitStrategy;
 ///

@@ -25,9 +25,11 @@ use crate::znode::path::LockPath;
 ///
 /// It has the layout of Curator's `DistributedBarrier` and kazoo's `Barrier`.
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let servers = server.connect_string();
+/// let client = zklock::Client::connect(&servers)?; // such as "zk1:2181,zk2:2181"
 /// let maintenance = zklock::Barrier::new(&client, "/gates/maintenance")?;
 /// maintenance.wait()?; // at once if the gate is open
 /// # Ok(())
@@ -65,9 +67,10 @@ impl Barrier {
 
     /// Opens the gate if it is closed.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// let maintenance = zklock::Barrier::new(&client, "/gates/maintenance")?;
     /// maintenance.set()?; // stays closed if we die half-way
     /// println!("migrating");
@@ -107,9 +110,10 @@ impl Barrier {
     /// Waits for at most `timeout` until the gate is open. Returns whether it is; with a zero
     /// timeout after one look.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let maintenance = zklock::Barrier::new(&client, "/gates/maintenance")?;
     /// while !maintenance.wait_for(std::time::Duration::from_secs(60))? {
     ///     println!("still in maintenance");

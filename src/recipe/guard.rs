@@ -6,9 +6,10 @@ macro_rules! holding_methods {
         /// How sure this holder can be of what it holds, by all that this process knows now. Looks
         /// at the clock and at memory, and sends nothing.
         ///
-        /// ```no_run
+        /// ```
         /// # fn main() -> zklock::Result<()> {
-        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let server = zklock_test::Server::start().expect("a port");
+        /// # let client = zklock::Client::connect(&server.connect_string())?;
         /// # let lock = zklock::Mutex::new(&client, "/locks/feed")?;
         /// # fn has_more() -> bool { false }
         /// # fn begin_the_next() {}
@@ -50,9 +51,10 @@ macro_rules! holding_methods {
         /// connected it is almost T; in quiet use it is 42 to 51 % of T. It
         /// does not cover somebody who removes our node by hand.
         ///
-        /// ```no_run
+        /// ```
         /// # fn main() -> zklock::Result<()> {
-        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let server = zklock_test::Server::start().expect("a port");
+        /// # let client = zklock::Client::connect(&server.connect_string())?;
         /// # let lock = zklock::Mutex::new(&client, "/locks/feed")?;
         /// use std::time::Duration;
         ///
@@ -78,9 +80,10 @@ macro_rules! holding_methods {
         /// Make the session timeout at least three times the longest such step; see
         /// [`remaining`](Self::remaining) for why.
         ///
-        /// ```no_run
+        /// ```
         /// # fn main() -> zklock::Result<()> {
-        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let server = zklock_test::Server::start().expect("a port");
+        /// # let client = zklock::Client::connect(&server.connect_string())?;
         /// # let lock = zklock::Mutex::new(&client, "/locks/feed")?;
         /// # fn write_to_the_store() {}
         /// let guard = lock.lock()?;
@@ -109,12 +112,14 @@ macro_rules! holding_methods {
         /// After the process was stopped for a while, another arm of a `select!` may be ready
         /// first: look at [`state`](Self::state) before acting on it.
         ///
-        /// ```no_run
+        /// ```
         /// # fn main() -> zklock::Result<()> {
-        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let server = zklock_test::Server::start().expect("a port");
+        /// # let client = zklock::Client::connect(&server.connect_string())?;
         /// # let lock = zklock::Mutex::new(&client, "/locks/feed")?;
         /// # let work = crossbeam_channel::never::<u32>();
         /// let guard = lock.lock()?;
+        /// # server.expire(client.session_id());
         /// loop {
         ///     crossbeam_channel::select! {
         ///         recv(work) -> item => println!("working on {item:?}"),
@@ -150,9 +155,10 @@ macro_rules! holding_methods {
         /// in the middle of a step. So let them hear of it first, wait for them, and then give the
         /// lock back:
         ///
-        /// ```no_run
+        /// ```
         /// # fn main() -> zklock::Result<()> {
-        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let server = zklock_test::Server::start().expect("a port");
+        /// # let client = zklock::Client::connect(&server.connect_string())?;
         /// # let lock = zklock::Mutex::new(&client, "/locks/feed")?;
         /// # fn step() {}
         /// let guard = lock.lock()?;
@@ -194,9 +200,10 @@ macro_rules! fencing_token_method {
         /// This is no check of the lock: a token that is known is returned even after a loss, and
         /// then the store must refuse it. To check the lock, use [`state`](Self::state).
         ///
-        /// ```no_run
+        /// ```
         /// # fn main() -> zklock::Result<()> {
-        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let server = zklock_test::Server::start().expect("a port");
+        /// # let client = zklock::Client::connect(&server.connect_string())?;
         /// # let lock = zklock::Mutex::new(&client, "/locks/feed")?;
         /// # fn execute(sql: &str, values: [u64; 2]) -> u64 { 0 }
         /// let guard = lock.lock()?;
@@ -232,12 +239,14 @@ macro_rules! revocation_method {
         /// Only a lock that was built revocable hears of it; the channel of any other stays silent.
         /// Each guard has its own.
         ///
-        /// ```no_run
+        /// ```
         /// # fn main() -> zklock::Result<()> {
-        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let server = zklock_test::Server::start().expect("a port");
+        /// # let client = zklock::Client::connect(&server.connect_string())?;
         /// # let work = crossbeam_channel::never::<u32>();
         /// let lock = zklock::Mutex::builder(&client, "/locks/feed").revocable(true).build()?;
         /// let guard = lock.lock()?;
+        /// # lock.revoke(&lock.participants()?[0])?;
         /// loop {
         ///     crossbeam_channel::select! {
         ///         recv(work) -> item => println!("working on {item:?}"),
@@ -317,9 +326,10 @@ macro_rules! unlock_methods {
     () => {
         /// Gives the lock back, as dropping the guard does, and says whether that went well.
         ///
-        /// ```no_run
+        /// ```
         /// # fn main() -> zklock::Result<()> {
-        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let server = zklock_test::Server::start().expect("a port");
+        /// # let client = zklock::Client::connect(&server.connect_string())?;
         /// # let lock = zklock::Mutex::new(&client, "/locks/feed")?;
         /// let guard = lock.lock()?;
         /// match guard.unlock() {

@@ -38,9 +38,11 @@ const LOOKS: usize = 16;
 ///   folders of the locks that it drops, [`remove_empty_folders`](Self::remove_empty_folders) those
 ///   of all keys. Both are safe while others use the locks.
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let servers = server.connect_string();
+/// let client = zklock::Client::connect(&servers)?; // such as "zk1:2181,zk2:2181"
 /// let accounts = zklock::LockRegistry::new(&client, "/locks/accounts")?;
 /// let account = accounts.get("DE02/1203 0000")?;
 /// let _guard = account.lock()?;
@@ -148,9 +150,10 @@ impl LockRegistry {
     /// removes their folders from the server if no other process uses them. Returns how many locks
     /// were dropped.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let accounts = zklock::LockRegistry::new(&client, "/locks/accounts")?;
     /// // Every minute, in a thread of the program's own:
     /// match accounts.expire_unused_older_than(std::time::Duration::from_secs(600)) {
@@ -198,9 +201,10 @@ impl LockRegistry {
     /// Safe while others use the locks: a folder is removed only if it is empty at that moment, and
     /// the next acquire makes it again. Costs one request, and up to two for each key.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let accounts = zklock::LockRegistry::new(&client, "/locks/accounts")?;
     /// // Once a day, in one process: also for keys that others asked for.
     /// println!("{} folders removed", accounts.remove_empty_folders()?);
@@ -333,9 +337,10 @@ impl LockRegistryBuilder<'_> {
 
     /// How each lock is built. Defaults to the defaults of [`Mutex::builder`].
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// let locks = zklock::LockRegistry::builder(&client, "/locks")
     ///     .configure(|lock| lock.max_handoffs(16).revocable(true))
     ///     .build()?;

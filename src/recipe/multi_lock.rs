@@ -42,9 +42,11 @@ use crate::znode::fencing::FencingToken;
 /// - A thread that already holds one of the locks on its own, and then takes a `MultiLock` with
 ///   that one and smaller paths, breaks the order and can wait in a circle: take all at once.
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let servers = server.connect_string();
+/// let client = zklock::Client::connect(&servers)?; // such as "zk1:2181,zk2:2181"
 /// let from = zklock::Mutex::new(&client, "/accounts/17")?;
 /// let to = zklock::Mutex::new(&client, "/accounts/4")?;
 /// let rates = zklock::RwLock::new(&client, "/rates")?;
@@ -121,9 +123,10 @@ impl MultiLock {
     /// Waits for all the locks for at most `timeout` in all; returns `None` when the time is over,
     /// and gives back what it took. A zero timeout means [`try_lock`](Self::try_lock).
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// use std::time::Duration;
     /// use zklock::{MultiLock, Mutex, Semaphore};
     ///

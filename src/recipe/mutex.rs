@@ -43,9 +43,11 @@ use crate::znode::path::LockPath;
 ///
 /// Holding a lock is not proof that nobody else acts: see [`FencingToken`](crate::FencingToken).
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let servers = server.connect_string();
+/// let client = zklock::Client::connect(&servers)?; // such as "zk1:2181,zk2:2181"
 /// let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
 /// {
 ///     let _guard = lock.lock()?;
@@ -99,9 +101,10 @@ impl Mutex {
     ///
     /// Re-entrant: the thread that holds it goes in again. It is free once both guards are gone.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// let outer = lock.lock()?;
     /// let inner = lock.lock()?; // does not wait, and asks ZooKeeper nothing
@@ -132,9 +135,10 @@ impl Mutex {
     /// It waits for ZooKeeper's answers and for nothing else: on a connection that went silent, for
     /// at most about a sixth of the session timeout.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// # fn make_the_report() {}
     /// match lock.try_lock()? {
@@ -172,9 +176,10 @@ impl Mutex {
     /// It returns at its deadline even when ZooKeeper is silent. What is left of the attempt is
     /// then removed in the background.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// use std::time::Duration;
     ///
@@ -198,9 +203,10 @@ impl Mutex {
     ///
     /// One deadline for several waits:
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// # let archive = zklock::Mutex::new(&client, "/locks/archive")?;
     /// use std::time::{Duration, Instant};
@@ -238,9 +244,10 @@ impl Mutex {
     /// this one time. Unlike [`try_lock_for`](Self::try_lock_for), it returns an error when the
     /// deadline passes; like it, it tries once if there is no time at all.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// use std::time::Duration;
     /// use zklock::{AcquireOptions, CancelToken};
@@ -314,9 +321,10 @@ impl Mutex {
     /// A holder whose lock was built [`revocable`](MutexBuilder::revocable) hears of it through
     /// [`MutexGuard::revocation`] and decides what to do. Other holders do not listen.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// for holder in lock.participants()?.iter().filter(|one| one.is_holder()) {
     ///     if lock.revoke(holder)? {
@@ -341,9 +349,10 @@ impl Mutex {
     /// once if it has held the lock for 200 ms, otherwise when it has. Until then two holders may
     /// be active. A waiter whose node is deleted queues again, at the end.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// use std::time::{Duration, SystemTime};
     ///
@@ -468,9 +477,10 @@ impl MutexBuilder<'_> {
     /// A larger number gives this process more throughput and others longer waits: with `n`,
     /// another process that is known to wait waits for at most `n + 1` sections of ours.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// // While others wait: up to 65 sections of this process in a row, for up to about a second.
     /// let lock = zklock::Mutex::builder(&client, "/locks/counter")
     ///     .max_handoffs(64)
@@ -499,9 +509,10 @@ impl MutexBuilder<'_> {
     /// watch event and one delete. [`Mutex::release_idle`], dropping the `Mutex` and closing the
     /// client give it up, too.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// let lock = zklock::Mutex::builder(&client, "/locks/cursor")
     ///     .linger(std::time::Duration::from_secs(5))
     ///     .build()?;
@@ -537,9 +548,10 @@ impl MutexBuilder<'_> {
     /// on such threads, and let the refused work try again later: to wait there would stop the very
     /// thread that is to give the lock back.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// let lock = zklock::Mutex::builder(&client, "/locks/counter").reentrant(false).build()?;
     /// let _guard = lock.lock()?;
     /// let refused = lock.lock().expect_err("this thread is inside");

@@ -13,9 +13,10 @@ use crate::znode::names::Class;
 /// A process has one node in a lock's queue for all its threads, so a participant is a process, not
 /// a thread; its identity is that of the thread that queued.
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// # let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let client = zklock::Client::connect(&server.connect_string())?;
 /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
 /// for one in lock.participants()? {
 ///     let role = if one.is_holder() { "holds" } else { "waits" };

@@ -57,9 +57,11 @@ use crate::znode::path::LockPath;
 /// Curator's `InterProcessReadWriteLock` and kazoo's `ReadLock` and `WriteLock` can take part, see
 /// [`RwLockBuilder::dialect`]; and so can recipes of one's own, see [`RwLockBuilder::labels`].
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let servers = server.connect_string();
+/// let client = zklock::Client::connect(&servers)?; // such as "zk1:2181,zk2:2181"
 /// let catalogue = zklock::RwLock::new(&client, "/locks/catalogue")?;
 /// {
 ///     let _reading = catalogue.read()?; // together with other readers
@@ -464,9 +466,10 @@ impl RwLockBuilder<'_> {
     /// A label has 2 to 128 bytes, contains no `/`, and ends in one `-` or `_`, which separates it
     /// from the number. Neither label may end in the other. [`build`](Self::build) checks this.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// let catalogue = zklock::RwLock::builder(&client, "/locks/catalogue")
     ///     .labels("-R-", "-W-")
     ///     .build()?;
@@ -662,9 +665,10 @@ impl RwWriteGuard {
     /// between, and readers who wait for this writer get in. If this thread has other write guards,
     /// it goes on writing as well.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let catalogue = zklock::RwLock::new(&client, "/locks/catalogue")?;
     /// let reading = catalogue.write()?.downgrade()?; // on an error `?` gives the lock back
     /// # drop(reading);

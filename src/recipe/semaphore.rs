@@ -42,9 +42,11 @@ use crate::znode::path::LockPath;
 /// Curator's `InterProcessSemaphoreV2` can take part, or kazoo's `Semaphore`; see
 /// [`SemaphoreBuilder::dialect`].
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let servers = server.connect_string();
+/// let client = zklock::Client::connect(&servers)?; // such as "zk1:2181,zk2:2181"
 /// let workers = zklock::Semaphore::new(&client, "/limits/geocoder", 4)?;
 /// let permit = workers.acquire()?;
 /// std::thread::spawn(move || {
@@ -91,9 +93,10 @@ impl Semaphore {
     /// While it waits for the last of them, later callers wait behind it, even if what they ask for
     /// is free.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// let memory = zklock::Semaphore::new(&client, "/limits/gigabytes", 64)?;
     /// let permit = memory.acquire_many(16)?;
     /// assert_eq!(permit.count(), 16);
@@ -157,9 +160,10 @@ impl Semaphore {
     /// Waits for a permit for at most `timeout`; returns `None` when the time is over, even when
     /// ZooKeeper is silent. A zero timeout means [`try_acquire`](Self::try_acquire).
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let calls = zklock::Semaphore::new(&client, "/limits/geocoder", 4)?;
     /// use std::time::Duration;
     ///
@@ -219,9 +223,10 @@ impl Semaphore {
     /// maximum get an error from then on, until they are built again (kazoo's look at it only
     /// once). A [shared](SemaphoreBuilder::shared_max) maximum is [set](SharedCount::set).
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// let workers = zklock::Semaphore::new(&client, "/limits/geocoder", 4)?;
     /// workers.set_max(8)?;
     /// # Ok(())
@@ -260,9 +265,10 @@ impl Semaphore {
     ///
     /// Costs two requests and one more for each participant.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let workers = zklock::Semaphore::new(&client, "/limits/geocoder", 4)?;
     /// let (holders, waiters): (Vec<_>, Vec<_>) =
     ///     workers.participants()?.into_iter().partition(|one| one.is_holder());
@@ -349,9 +355,10 @@ impl SemaphoreBuilder<'_> {
     /// The semaphore reads the count through its own client, so both clients must have the same
     /// ensemble and the same chroot.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// let max = zklock::SharedCount::new(&client, "/limits/api", 10)?;
     /// let api = zklock::Semaphore::builder(&client, "/pools/api").shared_max(&max).build()?;
     /// let before = max.get()?;
@@ -473,9 +480,10 @@ impl Permit {
 
     /// Gives the permit back, as dropping it does, and says whether that went well.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let workers = zklock::Semaphore::new(&client, "/limits/geocoder", 4)?;
     /// let permit = workers.acquire()?;
     /// match permit.release() {

@@ -31,9 +31,11 @@ use crate::znode::names::Dialect;
 /// - **When contact or the session is lost, on panic, when the process dies**: as with
 ///   [`Mutex`](crate::Mutex).
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let servers = server.connect_string();
+/// let client = zklock::Client::connect(&servers)?; // such as "zk1:2181,zk2:2181"
 /// let lock = zklock::SemaphoreMutex::new(&client, "/locks/import")?;
 /// let guard = lock.lock()?;
 /// std::thread::spawn(move || {

@@ -19,9 +19,11 @@ use crate::znode::path::LockPath;
 /// The node holds four bytes, the number in big-endian order, as Curator's `SharedCount` does. It
 /// is persistent; whoever asks first creates it with the initial number.
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let servers = server.connect_string();
+/// let client = zklock::Client::connect(&servers)?; // such as "zk1:2181,zk2:2181"
 /// let max = zklock::SharedCount::new(&client, "/limits/api", 10)?;
 /// let pool = zklock::Semaphore::builder(&client, "/pools/api").shared_max(&max).build()?;
 /// max.set(20)?; // from now on, for all processes
@@ -76,9 +78,10 @@ impl SharedCount {
     /// Adds `summand`, which may be negative, and returns the sum. A change that somebody else
     /// makes at the same time is not overwritten.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// let max = zklock::SharedCount::new(&client, "/limits/api", 10)?;
     /// let now = max.add(5)?; // two who add at once both count
     /// println!("{now} permits from now on");
@@ -132,9 +135,10 @@ impl SharedCount {
 
     /// Sets the number if it is `expected`, and returns whether it was.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let max = zklock::SharedCount::new(&client, "/limits/api", 10)?;
     /// // Doubles it, but not above 100.
     /// loop {

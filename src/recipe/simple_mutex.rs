@@ -37,9 +37,11 @@ use crate::znode::path::LockPath;
 /// - **When contact or the session is lost, on panic, when the process dies**: as with
 ///   [`Mutex`](crate::Mutex). If somebody removes the node, its holder is told at once.
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let servers = server.connect_string();
+/// let client = zklock::Client::connect(&servers)?; // such as "zk1:2181,zk2:2181"
 /// let lock = zklock::SimpleMutex::new(&client, "/exclusive_lock/lock")?;
 /// let _guard = lock.lock()?;
 /// # Ok(())
@@ -84,9 +86,10 @@ impl SimpleMutex {
 
     /// Takes the lock if nobody holds it; otherwise returns `None` and writes nothing to ZooKeeper.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// let lock = zklock::SimpleMutex::new(&client, "/exclusive_lock/lock")?;
     /// let Some(_guard) = lock.try_lock()? else {
     ///     for holder in lock.participants()? {

@@ -114,9 +114,10 @@ impl<'g> Transaction<'g> {
     /// What is missing is looked at first, and the whole is refused by the servers, looked at again
     /// and sent again if that has changed meanwhile.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// let guard = lock.lock()?;
     /// guard
@@ -209,9 +210,10 @@ impl<'g> Transaction<'g> {
     /// of a silent server is closed within a sixth of the session timeout. Returns the effect of each
     /// step.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// let guard = lock.lock()?;
     /// match guard.transaction().set("/config", "new", Some(7)).commit() {

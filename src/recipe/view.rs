@@ -23,9 +23,10 @@ use crate::znode::fencing::FencingToken;
 /// the lock by then. That a view says so does not wait for anybody who looks at it: to give a lock
 /// back only when the workers have heard, retire the guard and join them first.
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// # let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let client = zklock::Client::connect(&server.connect_string())?;
 /// # let lock = zklock::Mutex::new(&client, "/locks/import")?;
 /// let guard = lock.lock()?;
 /// let view = guard.view();
@@ -81,9 +82,10 @@ impl HoldView {
     /// [`MutexGuard::lost`](crate::MutexGuard::lost). Each view and each clone has its own, and it
     /// ends with that view: keep the view for as long as the channel is listened to.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/import")?;
     /// # let parts = crossbeam_channel::never::<u32>();
     /// use zklock::LossReason;

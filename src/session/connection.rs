@@ -4,9 +4,10 @@ use std::fmt;
 
 /// The state of a client's connection to ZooKeeper, from [`Client::state`](crate::Client::state).
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// # let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let client = zklock::Client::connect(&server.connect_string())?;
 /// use zklock::ConnectionState;
 ///
 /// // For a health check.
@@ -31,9 +32,10 @@ pub enum ConnectionState {
 
 /// A change of a client's connection, from [`Client::events`](crate::Client::events).
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// # let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let client = zklock::Client::connect(&server.connect_string())?;
 /// use zklock::ConnectionEvent;
 ///
 /// let events = client.events();

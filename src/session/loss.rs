@@ -4,13 +4,15 @@ use std::fmt;
 
 /// Why a lock was lost; a guard's `lost()` channel delivers it.
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// # let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let client = zklock::Client::connect(&server.connect_string())?;
 /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
 /// use zklock::LossReason;
 ///
 /// let guard = lock.lock()?;
+/// # server.expire(client.session_id());
 /// match guard.lost().recv() {
 ///     Ok(LossReason::Session) => println!("out of contact for too long: lock again"),
 ///     Ok(LossReason::Removed) => println!("somebody took it from us: ask before locking again"),

@@ -74,9 +74,10 @@ impl AcquireOptions {
     /// takes what is free, and an error whose `is_timeout` is true says that it is not. It does not
     /// wait for a connection either.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// use std::time::Duration;
     ///
@@ -108,9 +109,10 @@ impl AcquireOptions {
     /// one node ahead: each release ahead wakes it and costs a list. The threads behind it in the
     /// same process cost nothing more.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// let (to, positions) = crossbeam_channel::unbounded();
     /// std::thread::spawn(move || {
@@ -133,9 +135,10 @@ impl AcquireOptions {
     /// host, process id, thread and time. Not used when the thread joins or takes over a node that
     /// its process has already.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// let options = zklock::AcquireOptions::new().data("ticket 4711, ask the night shift");
     /// let _guard = lock.lock_with(options)?;

@@ -9,9 +9,10 @@ use crate::sync::Mutex;
 /// How many are ahead of a thread that waits for a lock, as reported to
 /// [`AcquireOptions::positions`](crate::AcquireOptions::positions).
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// # let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let client = zklock::Client::connect(&server.connect_string())?;
 /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
 /// let (to, positions) = crossbeam_channel::bounded(16);
 /// let options = zklock::AcquireOptions::new().positions(&to);

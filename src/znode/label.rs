@@ -17,9 +17,10 @@ pub(super) const PROTECTION: &str = "_c_";
 /// With Curator's dialect a node is named `_c_<uuid>-<name><10 digits>`, with kazoo's
 /// `<32 hex digits><name><10 digits>`. A name is matched as a whole: `a-` and `b-a-` are two locks.
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// # let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let client = zklock::Client::connect(&server.connect_string())?;
 /// use zklock::{LockName, Mutex};
 ///
 /// // Two locks that do not exclude each other, in one folder.

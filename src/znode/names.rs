@@ -11,9 +11,10 @@ use crate::znode::sequence::Sequence;
 /// Whose node names a lock uses. All programs that share a lock's folder must use the same: each
 /// ignores the other's nodes, so mixing dialects lets two hold at once.
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// # let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let client = zklock::Client::connect(&server.connect_string())?;
 /// use zklock::{Dialect, Semaphore};
 ///
 /// // Shares its permits with Python's `client.Semaphore("/limits/geocoder", max_leases=4)`.

@@ -14,9 +14,11 @@ use super::observer::Miss;
 /// several may be off by what happened meanwhile. Re-entries, and acquires of a lingering lock, are
 /// not counted: they cost less than a count would.
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let servers = server.connect_string();
+/// let client = zklock::Client::connect(&servers)?; // such as "zk1:2181,zk2:2181"
 /// let stats = client.stats();
 /// println!("{stats}");
 /// println!("{} acquires, {:?} each", stats.asked, stats.asked_time / stats.asked.max(1) as u32);
