@@ -97,3 +97,51 @@ fn a_read_write_lock_without_re_entry_refuses_its_own_thread() {
     reading.unlock().expect("ours");
     assert!(children(server(), "/reentry/rw").is_empty());
 }
+
+/// What a job finds that a thread of a pool takes up while it holds `lock` and waits for another job.
+fn met_by_a_stolen_job(lock: &Mutex) -> Result<bool> {
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(2).build();
+    let pool = pool.expect("two threads");
+    let (begun, has_begun) = crossbeam_channel::bounded::<()>(1);
+    let (tell, met) = crossbeam_channel::bounded(1);
+    let (told, is_told) = crossbeam_channel::bounded::<()>(1);
+    let unrelated = {
+        let lock = lock.clone();
+        move |_: &rayon::Scope<'_>| {
+            let entered = lock.try_lock().map(|guard| guard.is_some());
+            tell.send(entered).expect("somebody listens");
+            told.send(()).expect("somebody listens");
+        }
+    };
+    pool.scope(|scope| {
+        let guard = lock.lock().expect("free");
+        rayon::join(
+            // Not before the other thread has the second half: then this one waits, and steals.
+            || has_begun.recv_timeout(SOON).expect("it is stolen"),
+            move || {
+                scope.spawn(unrelated);
+                begun.send(()).expect("the first half listens");
+                is_told
+                    .recv_timeout(SOON)
+                    .expect("the thread that waits runs it");
+            },
+        );
+        drop(guard);
+    });
+    met.recv().expect("it ran")
+}
+
+/// A thread that waits inside of the lock takes up other work, which enters as if it were its own.
+#[test]
+fn a_job_that_a_waiting_thread_steals_gets_in() {
+    let lock = Mutex::new(&client(), "/reentry/stolen").expect("a good path");
+    let entered = met_by_a_stolen_job(&lock).expect("no error");
+    assert!(entered, "docs/executors.md says that it gets in");
+}
+
+#[test]
+fn a_stolen_job_is_refused_without_re_entry() {
+    let client = client();
+    let lock = Mutex::builder(&client, "/reentry/stolen_and_refused").reentrant(false);
+    refused(met_by_a_stolen_job(&lock.build().expect("a good path")));
+}
