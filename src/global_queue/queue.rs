@@ -30,7 +30,7 @@ use crate::znode::verdict::{Rule, TieOrder, Verdict, nobody_behind, verdict_by};
 /// # fn main() -> zklock::Result<()> {
 /// # let server = zklock_test::Server::start().expect("a port");
 /// # let client = zklock::Client::connect(&server.connect_string())?;
-/// use std::time::{Duration, Instant};
+/// use std::time::Duration;
 /// use zklock::WaitStrategy;
 ///
 /// // For servers, or proxies, that do not deliver watches.
