@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use zklock_protocol::{Acl, Stat};
 
+use crate::core::paths;
 use crate::core::watches::Mode;
 use crate::trouble::Machine;
 
@@ -78,8 +79,10 @@ pub(crate) fn node(machine: &Machine, path: &str) -> Option<Node> {
 /// All but those that every server has.
 pub(crate) fn nodes(machine: &Machine) -> Vec<String> {
     let paths = machine.core.tree.paths();
-    let own = |path: &&String| *path != "/" && !path.starts_with("/zookeeper");
-    let mut paths: Vec<_> = paths.filter(own).cloned().collect();
+    let mut paths: Vec<_> = paths
+        .filter(|path| !paths::OWN.contains(&path.as_str()))
+        .cloned()
+        .collect();
     paths.sort_unstable();
     paths
 }

@@ -16,7 +16,7 @@ use self::watches::WatchTable;
 pub(crate) mod acl;
 mod answers;
 mod handshake;
-mod paths;
+pub(crate) mod paths;
 mod reads;
 mod requests;
 pub(crate) mod sessions;

@@ -35,6 +35,8 @@ pub(crate) fn shown(path: &str) -> &str {
 pub(crate) const QUOTA: &str = "/zookeeper/quota";
 pub(crate) const CONFIG: &str = "/zookeeper/config";
 pub(crate) const SYSTEM: &str = "/zookeeper";
+/// All of them, and the root.
+pub(crate) const OWN: [&str; 4] = ["/", SYSTEM, QUOTA, CONFIG];
 
 pub(crate) fn is_special(path: &str) -> bool {
     matches!(path, "/" | SYSTEM | QUOTA | CONFIG)
