@@ -1,5 +1,7 @@
 //! What is asked of the server, by kind: [`Op`], [`Matcher`], [`Asked`].
 
+use std::collections::BTreeSet;
+
 use zklock_protocol::{Request, opcode};
 
 /// A kind of request.
@@ -130,7 +132,7 @@ impl Matcher {
     }
 
     /// Only requests whose path contains this text match, and are counted: a create of a lock's
-    /// node, say, and not that of its folder.
+    /// node, say, and not that of its folder. A multi matches by the path of any of its parts.
     #[must_use]
     pub fn with_path_containing(mut self, part: &str) -> Self {
         self.path_part = Some(part.to_owned());
@@ -158,12 +160,14 @@ impl Matcher {
             let part = self.path_part.as_deref();
             part.is_none_or(|part| path.contains(part))
         };
+        // A whole multi has no path of its own: it is where its parts are.
+        let is_whole = asked.op == self.op;
         self.session
             .is_none_or(|session| session == asked.session_id)
             && asked
                 .parts
                 .iter()
-                .any(|(op, path)| *op == self.op && on_path(path))
+                .any(|(op, path)| (is_whole || *op == self.op) && on_path(path))
     }
 }
 
@@ -221,6 +225,17 @@ impl Asked {
     #[must_use]
     pub fn path(&self) -> &str {
         self.parts.first().map_or("", |(_, path)| path)
+    }
+
+    /// The kinds it was of: its own, and those of its parts, each once.
+    pub(crate) fn kinds(&self) -> BTreeSet<Op> {
+        self.parts.iter().map(|(op, _)| *op).collect()
+    }
+
+    /// About how much memory it takes.
+    pub(crate) fn size(&self) -> usize {
+        let paths: usize = self.parts.iter().map(|(_, path)| path.len()).sum();
+        size_of::<Self>() + size_of_val(&*self.parts) + paths
     }
 
     /// Whether it was of this kind, or had a part of it.

@@ -324,7 +324,8 @@ impl Server {
         self.desk.tell(|driver| view::watches(&driver.machine))
     }
 
-    /// What was asked so far, the last 100,000 requests of it, lost and held ones included.
+    /// What was asked so far, lost and held requests included: the last 100,000 of them, or fewer
+    /// where they would take more than 64 MiB.
     #[must_use]
     pub fn asked(&self) -> Vec<Asked> {
         self.desk
@@ -335,8 +336,8 @@ impl Server {
     #[must_use]
     pub fn count(&self, op: Op) -> usize {
         self.desk.tell(move |driver| {
-            let asked = &driver.machine.seen.asked;
-            asked.iter().filter(|asked| asked.contains(op)).count()
+            let counts = &driver.machine.seen.counts;
+            counts.get(&op).copied().unwrap_or_default()
         })
     }
 

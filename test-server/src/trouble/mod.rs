@@ -10,7 +10,7 @@ use zklock_protocol::{Piece, Reader, Request, RequestHeader};
 use self::line::{Incoming, Line, Outgoing};
 use self::rules::{Rules, Sentence};
 use crate::core::{ConnectionId, Core, Output, Said, Settings};
-use crate::op::{Asked, Matcher};
+use crate::op::{Asked, Matcher, Op};
 
 mod line;
 mod rules;
@@ -21,8 +21,10 @@ pub(crate) use self::line::Regime;
 pub use self::rules::Loss;
 pub(crate) use self::rules::{Effect, Phase, RuleId};
 
-/// How many requests are remembered.
+/// How many requests are remembered at most.
 const REMEMBERED: usize = 100_000;
+/// How many bytes of them, at most: paths can be long.
+const REMEMBERED_BYTES: usize = 64 * 1024 * 1024;
 
 /// What is to be done with a socket.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,7 +57,11 @@ enum Pace {
 /// What was seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct Seen {
+    /// The last requests, and how many bytes they are.
     pub(crate) asked: VecDeque<Asked>,
+    asked_bytes: usize,
+    /// How many requests there were of each kind, those that are forgotten included.
+    pub(crate) counts: BTreeMap<Op, usize>,
     /// How often each rule has struck.
     pub(crate) struck: BTreeMap<RuleId, u64>,
     /// Connections accepted so far.
@@ -408,10 +414,16 @@ impl Machine {
     }
 
     fn remember(&mut self, asked: Asked) {
-        if self.seen.asked.len() == REMEMBERED {
-            self.seen.asked.pop_front();
+        let seen = &mut self.seen;
+        for kind in asked.kinds() {
+            *seen.counts.entry(kind).or_default() += 1;
         }
-        self.seen.asked.push_back(asked);
+        seen.asked_bytes += asked.size();
+        seen.asked.push_back(asked);
+        while seen.asked.len() > REMEMBERED || seen.asked_bytes > REMEMBERED_BYTES {
+            let forgotten = seen.asked.pop_front();
+            seen.asked_bytes -= forgotten.as_ref().map_or(0, Asked::size);
+        }
     }
 
     /// Puts what the core has said on the lanes. A sentence is for the one reply among it.

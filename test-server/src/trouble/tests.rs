@@ -291,3 +291,16 @@ fn a_paused_server_says_nothing_whatever_is_done_to_it() {
     let said = vec![(1, ErrorCode::OK), (2, ErrorCode::OK)];
     assert_eq!(answers(&mut machine), (said, Some(Act::Finish)));
 }
+
+#[test]
+fn what_is_forgotten_still_counts() {
+    let (mut machine, _, session) = machine();
+    let request = Request::Sync {
+        path: "x".repeat(1024 * 1024),
+    };
+    for _ in 0..100 {
+        machine.remember(Asked::new(session, request.opcode(), Some(&request)));
+    }
+    assert_eq!(machine.seen.asked.len(), 63, "their memory is bounded");
+    assert_eq!(machine.seen.counts[&Op::Sync], 100);
+}
