@@ -73,10 +73,10 @@ impl ServerBuilder {
         self
     }
 
-    /// How often containers are looked at that were used and are empty. Defaults to 60 s, as in
-    /// ZooKeeper.
+    /// How often containers are looked at that were used and are empty, at most once in a
+    /// millisecond. Defaults to 60 s, as in ZooKeeper.
     pub fn container_check(mut self, every: Duration) -> Self {
-        self.container_check = every;
+        self.container_check = every.max(Duration::from_millis(1));
         self
     }
 

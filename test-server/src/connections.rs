@@ -22,8 +22,7 @@ impl<'a> Connections<'a> {
     /// Resets them; what is under way is lost. Sessions live on, and clients may connect again.
     pub fn cut(&self) {
         let whom = self.whom;
-        self.desk
-            .tell(move |driver| driver.order(|machine| machine.cut(whom)));
+        self.desk.tell(move |driver| driver.cut(whom));
     }
 
     /// Neither side hears the other, and neither hears that a connection ends: a network that

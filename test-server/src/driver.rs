@@ -15,7 +15,7 @@ use rustix::net::sockopt::{set_socket_linger, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
 use crate::core::ConnectionId;
-use crate::trouble::{Act, Machine};
+use crate::trouble::{Act, Machine, Whom};
 
 /// What another thread has the server's thread do.
 pub(crate) type Order = Box<dyn FnOnce(&mut Driver) + Send>;
@@ -71,6 +71,12 @@ enum Ready {
 }
 
 const BUFFER: usize = 64 * 1024;
+/// How often a connection that ends is read from once more.
+const LAST_READS: usize = 64;
+/// How long a wait without an end lasts before it looks again.
+const LONG: Duration = Duration::from_secs(24 * 60 * 60);
+/// How far the clock can be moved: so that every sum of times that follows is one.
+const FARTHEST: Duration = Duration::from_secs(1 << 32);
 
 impl Port {
     /// Claims a port of the loopback interface; 0 means any.
@@ -110,10 +116,12 @@ impl Bell {
     }
 
     /// Waits until it has rung more often than so, or the time is over.
-    pub(crate) fn wait(&self, heard: u64, deadline: Instant) {
+    pub(crate) fn wait(&self, heard: u64, deadline: Option<Instant>) {
         let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
         while *rung == heard {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.map_or(LONG, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
             if left.is_zero() {
                 return;
             }
@@ -201,8 +209,16 @@ impl Driver {
         result
     }
 
+    pub(crate) fn cut(&mut self, whom: Whom) {
+        if whom == Whom::All {
+            // Its client has been connected by the system, and counts on it.
+            self.accept();
+        }
+        self.order(|machine| machine.cut(whom));
+    }
+
     pub(crate) fn move_clock(&mut self, by: Duration) {
-        self.moved += by;
+        self.moved = self.moved.saturating_add(by).min(FARTHEST);
         let now = self.now();
         self.order(|machine| machine.advance(now));
     }
@@ -372,8 +388,18 @@ impl Driver {
         }
         if socket.finishes && socket.unsent.is_empty() {
             // Closed with something unread, it would be reset, and its last answer with it.
-            while matches!((&socket.stream).read(&mut self.buffer), Ok(count) if count > 0) {}
+            drain(&socket.stream, &mut self.buffer);
             self.sockets.remove(&id);
+        }
+    }
+}
+
+/// Reads what is there, but no more than a bound: whoever goes on writing would hold the server's
+/// one thread for as long as it likes.
+fn drain(mut from: impl Read, buffer: &mut [u8]) {
+    for _ in 0..LAST_READS {
+        if !matches!(from.read(buffer), Ok(count) if count > 0) {
+            return;
         }
     }
 }

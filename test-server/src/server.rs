@@ -395,13 +395,14 @@ impl Desk {
     }
 
     pub(crate) fn wait_until(&self, within: Duration, mut condition: impl FnMut() -> bool) -> bool {
-        let deadline = Instant::now() + within;
+        // A time that no clock can tell never comes.
+        let deadline = Instant::now().checked_add(within);
         loop {
             let heard = self.bell.count();
             if condition() {
                 return true;
             }
-            if Instant::now() >= deadline {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
                 return false;
             }
             self.bell.wait(heard, deadline);

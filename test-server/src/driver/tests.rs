@@ -7,6 +7,17 @@ use crate::core::{Line, Settings};
 
 const MS: Duration = Duration::from_millis(1);
 
+/// Goes on for as long as it is read from.
+struct Endless(usize);
+
+impl Read for Endless {
+    fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
+        self.0 += 1;
+        assert!(self.0 < 1000, "no end");
+        Ok(1)
+    }
+}
+
 /// A server that does nothing unless it is told to, its inbox, and what wakes it.
 fn driver() -> (Driver, mpsc::Sender<Order>, UnixStream) {
     let settings = Settings {
@@ -44,4 +55,19 @@ fn what_came_together_with_the_order_to_pause_is_not_heard() {
     assert_eq!(driver.machine.seen.asked.len(), 0);
     let socket = driver.sockets.values().next().expect("it is open");
     assert_eq!(socket.stream.peek(&mut [0; 8]).expect("unread"), 4);
+}
+
+#[test]
+fn whoever_goes_on_writing_is_not_read_for_ever() {
+    drain(Endless(0), &mut [0; 8]);
+}
+
+#[test]
+fn a_cut_of_all_meets_who_was_not_accepted_yet() {
+    let (mut driver, _orders, _wake) = driver();
+    let mut client = TcpStream::connect(driver.port.address()).expect("it listens");
+    client.set_read_timeout(Some(MS * 5000)).expect("a time");
+    driver.cut(Whom::All);
+    let cut = client.read(&mut [0; 8]).expect_err("it is reset");
+    assert_eq!(cut.kind(), ErrorKind::ConnectionReset);
 }

@@ -127,7 +127,8 @@ impl Line {
     /// Nothing more is heard; after all before it the connection ends so.
     pub(crate) fn close(&mut self, now: Duration, end: Outgoing) {
         self.closing = true;
-        self.outgoing.push(now + self.regime.delay, (None, end));
+        self.outgoing
+            .push(now.saturating_add(self.regime.delay), (None, end));
     }
 
     /// When something is to be done with it next.

@@ -115,7 +115,7 @@ impl Machine {
             return;
         };
         line.frames.push(bytes);
-        let due = now + line.regime.delay;
+        let due = now.saturating_add(line.regime.delay);
         loop {
             let piece = if line.begun {
                 line.frames
@@ -149,7 +149,7 @@ impl Machine {
     pub(crate) fn end(&mut self, from: ConnectionId, now: Duration) {
         if let Some(line) = self.lines.get_mut(&from).filter(|line| !line.ended) {
             line.ended = true;
-            let due = now + line.regime.delay;
+            let due = now.saturating_add(line.regime.delay);
             line.incoming.push(due, Incoming::End);
         }
         self.progress(from, now);
@@ -455,7 +455,7 @@ impl Machine {
         let Some(line) = self.lines.get_mut(&to) else {
             return;
         };
-        let due = now + line.regime.delay;
+        let due = now.saturating_add(line.regime.delay);
         let Some((rule, effect)) = sentence else {
             return line.outgoing.push(due, (None, Outgoing::Bytes(bytes)));
         };

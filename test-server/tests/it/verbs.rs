@@ -254,6 +254,35 @@ fn a_paused_server_goes_on_where_it_was_but_for_sessions_whose_time_is_over() {
 }
 
 #[test]
+fn times_without_an_end_end_nothing() {
+    let server = start();
+    assert!(server.wait_until(Duration::MAX, |_| true));
+    let mut wire = open(&server);
+    server.connections().slow(Duration::MAX);
+    wire.send(&create("/never", 0)).expect("it is open");
+    assert_eq!(server.asked().len(), 1);
+    server.heal();
+    server.advance_clock(Duration::MAX);
+    server.advance_clock(Duration::MAX);
+    assert_eq!(server.sessions(), []);
+    ask(&mut open(&server), &create("/zookeeper-locks", 1)).expect("it serves");
+    assert_eq!(server.nodes(), ["/zookeeper-locks"], "a user's own");
+}
+
+#[test]
+fn a_multi_is_where_its_parts_are() {
+    let server = start();
+    let mut wire = open(&server);
+    let multi = || Request::Multi([create("/a", 0), create("/b", 0)].into());
+    let elsewhere = Op::Multi.every().with_path_containing("/c");
+    let elsewhere = server.answer(elsewhere, ErrorCode::NO_AUTH);
+    let here = Op::Multi.every().with_path_containing("/b");
+    server.answer(here, ErrorCode::NO_NODE);
+    assert_eq!(ask(&mut wire, &multi()), Err(ErrorCode::NO_NODE));
+    assert_eq!(elsewhere.times_sprung(), 0);
+}
+
+#[test]
 fn what_was_committed_survives_a_stop() {
     let server = start();
     let mut wire = open(&server);
