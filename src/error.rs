@@ -533,3 +533,34 @@ mod tests {
         assert!(error.context("outer").to_string().ends_with(": /locks/a"));
     }
 }
+
+/// For functions that use locks and a handle of the `zookeeper` crate. The crate's error is the
+/// [`source`](std::error::Error::source).
+///
+/// ```no_run
+/// # fn main() -> zklock::Result<()> {
+/// let client = zklock::Client::connect("localhost:2181")?;
+/// let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+/// let _guard = lock.lock()?;
+/// let (progress, _) = client.zookeeper()?.get_data("/progress", false)?;
+/// # drop(progress);
+/// # Ok(())
+/// # }
+/// ```
+#[cfg(feature = "zookeeper")]
+impl From<zookeeper::ZkError> for Error {
+    fn from(error: zookeeper::ZkError) -> Self {
+        use zookeeper::ZkError as E;
+        let kind = match error {
+            E::ConnectionLoss => Kind::ConnectionLoss,
+            E::SessionExpired | E::SessionMoved => Kind::SessionLost,
+            E::OperationTimeout => Kind::NotNow,
+            E::NoAuth => Kind::NoAuth,
+            E::AuthFailed => Kind::AuthFailed,
+            E::InvalidACL => Kind::InvalidAcl,
+            E::BadArguments | E::MarshallingError => Kind::Invalid,
+            _ => Kind::Refused,
+        };
+        Self::of(kind).source(error)
+    }
+}

@@ -123,6 +123,8 @@ mod wait;
 mod znode;
 
 #[cfg(not(shuttle))]
+#[cfg(feature = "zookeeper")]
+pub use client::ZooKeeperHandle;
 pub use client::{AuthConfig, Client, ClientBuilder, ClientConfig, Node, SaslConfig, TlsConfig};
 pub use error::{Error, ErrorKind, FailedStep, Result, StepRefusal};
 pub use global_queue::WaitStrategy;
@@ -153,6 +155,9 @@ pub use znode::fencing::FencingToken;
 pub use znode::identity::Identity;
 pub use znode::label::LockName;
 pub use znode::names::Dialect;
+/// The `zookeeper` crate, whose types a [`ZooKeeperHandle`] speaks in.
+#[cfg(feature = "zookeeper")]
+pub use zookeeper;
 
 /// What an [`Observer`] is told.
 pub mod event {

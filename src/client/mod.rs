@@ -1,10 +1,14 @@
 //! [`Client`] and its builder: one connection and one session, shared by the locks of a process.
 
 mod config;
+#[cfg(feature = "zookeeper")]
+mod crate_handle;
 pub(crate) mod folders;
 mod look;
 
 pub use self::config::{AuthConfig, ClientConfig, SaslConfig, TlsConfig};
+#[cfg(feature = "zookeeper")]
+pub use self::crate_handle::ZooKeeperHandle;
 pub use self::look::Node;
 
 use std::fmt;
@@ -75,6 +79,10 @@ pub struct Client {
 
 struct Handle {
     session: Arc<Session>,
+    #[cfg(feature = "zookeeper")]
+    link: std::sync::OnceLock<Arc<Link>>,
+    #[cfg(feature = "zookeeper")]
+    of_the_crate: self::crate_handle::LastHandle,
 }
 
 impl Drop for Handle {
@@ -294,6 +302,44 @@ impl Client {
         Ok(read.map(|(data, stat)| (data, stat.version)))
     }
 
+    /// A handle of the `zookeeper` crate on the session on which this client's locks live, for nodes
+    /// of your own: progress beside a lock, settings, members. See [`ZooKeeperHandle`].
+    ///
+    /// Made at the first call, which opens a port of the loopback interface for a moment; later calls
+    /// give the same handle for as long as somebody has it and its session lives. It keeps the
+    /// session open, as a lock does. While ZooKeeper cannot be reached this waits as long as the
+    /// client's [`RetryPolicy`] says. Locks need nothing of it, and no call of theirs goes through it.
+    ///
+    /// ```no_run
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// use zklock::zookeeper::{Acl, CreateMode};
+    ///
+    /// let client = zklock::Client::connect("localhost:2181")?;
+    /// let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
+    /// let _guard = lock.lock()?;
+    /// // Goes when the lock does: with the session.
+    /// let zookeeper = client.zookeeper()?;
+    /// let acl = Acl::open_unsafe().clone();
+    /// zookeeper.create("/running", b"nightly".to_vec(), acl, CreateMode::Ephemeral)?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// [`is_connection_loss`](Error::is_connection_loss) if there is no session in that time, no
+    /// port can be opened, or the crate does not come to it; [`is_closed`](Error::is_closed) after
+    /// [`close`](Self::close).
+    #[cfg(feature = "zookeeper")]
+    pub fn zookeeper(&self) -> Result<ZooKeeperHandle> {
+        self.session().refuse_child()?;
+        let bound = Bound::none();
+        let waiter = Waiter::new(self.session(), &bound);
+        let epoch = Arc::clone(waiter.contact(0)?.epoch());
+        let link = self.handle.link.get();
+        let link = link.expect("set before there is a contact");
+        self.handle.of_the_crate.on(link, &epoch, self)
+    }
+
     /// Ends the session now, for all clones.
     ///
     /// Every lock that is held through this client is lost, and the servers remove its nodes. Every
@@ -417,9 +463,10 @@ impl ClientBuilder {
         self
     }
 
-    /// Who may touch the nodes that are made through this client. Defaults to [`Acl::open`].
-    pub fn acl(mut self, acl: Acl) -> Self {
-        self.acl = acl;
+    /// Who may touch the nodes that are made through this client. Defaults to [`Acl::open`]. Lists of
+    /// the `zookeeper` crate are taken, too (feature `zookeeper`).
+    pub fn acl(mut self, acl: impl Into<Acl>) -> Self {
+        self.acl = acl.into();
         self
     }
 
@@ -517,6 +564,10 @@ impl ClientBuilder {
         let client = Client {
             handle: Arc::new(Handle {
                 session: Arc::clone(&session),
+                #[cfg(feature = "zookeeper")]
+                link: std::sync::OnceLock::new(),
+                #[cfg(feature = "zookeeper")]
+                of_the_crate: Default::default(),
             }),
         };
         let hosts: Vec<String> = to.hosts.iter().map(ToString::to_string).collect();
@@ -544,6 +595,8 @@ impl ClientBuilder {
         let chroot = to.chroot.clone().unwrap_or_default();
         let backend = ZkBackend::new(Arc::clone(&link), chroot, &self.acl);
         session.attach(Box::new(backend));
+        #[cfg(feature = "zookeeper")]
+        let _ = client.handle.link.set(Arc::clone(&link));
         link.start()
             .map_err(|error| Error::connect_failed("the client's threads").source(error))?;
         let bound = Bound::until(deadline_after(self.connect_timeout));

@@ -13,6 +13,7 @@ use super::clock::Moment;
 use super::dial::Dialled;
 use super::farewell;
 use super::frame::ConnectRequest;
+use super::guest::{Guest, Watching};
 use super::replies;
 use super::targets::{Target, Targets};
 use super::ticket::Ticket;
@@ -397,7 +398,7 @@ impl Down<'_> {
             }
         }
         // Either `close` sees this connection, or we see that it was called.
-        let mut state = self.wire.state.lock();
+        let state = self.wire.state.lock();
         if state.closing {
             let close_by = state.close_by;
             drop(state);
@@ -408,10 +409,20 @@ impl Down<'_> {
         self.connections += 1;
         let connection = self.connections;
         let server = Arc::new(Server::new(stream, Arc::clone(&epoch), connection));
+        drop(state);
+        let to_leave = self.watches_of_guests(&server);
+        let mut state = self.wire.state.lock();
+        if state.closing {
+            // Its good-bye goes to another server.
+            return Err(Failure::Final);
+        }
         let cadence = Cadence::of(epoch.lease().timeout(), self.wire.config.tick);
         state.connected(&server, cadence, opening, sent_at);
         // With a node that stands, before what the session will repeat.
         state.probe(&server, &self.wire.config.chroot);
+        for (guest, watches) in &to_leave {
+            state.leave_again(&server, guest, watches);
+        }
         drop(state);
         self.wire.flush(&server);
         let resumed = match &mut self.past {
@@ -443,6 +454,22 @@ impl Down<'_> {
         Ok(server)
     }
 
+    /// What handles of the crate watched on the last connection of this session, with the session
+    /// above told that they will on this one.
+    fn watches_of_guests(&self, server: &Server) -> Vec<(Arc<Guest>, Vec<Watching>)> {
+        let guests = self.wire.state.lock().guests.clone();
+        let of_it = |guest: &Arc<Guest>| guest.epoch.number() == server.epoch.number();
+        let guests = guests.into_iter().filter(of_it).map(|guest| {
+            let watches = guest.left();
+            for watching in &watches {
+                let interest = self.wire.interest(&guest, watching, server);
+                drop(guest.renews(watching, interest));
+            }
+            (guest, watches)
+        });
+        guests.collect()
+    }
+
     /// Notices when the lease has run out, or was sealed by the session above.
     fn end_lost_session(&mut self) {
         if let Past::Session(ticket) = &self.past
@@ -464,6 +491,7 @@ impl Down<'_> {
         if announced {
             self.wire.tell(LinkEvent::Expired { epoch });
         }
+        self.wire.expire_guests();
         say!(self.wire, Info, "session 0x{session_id:x} is over: {why}");
     }
 

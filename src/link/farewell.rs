@@ -33,6 +33,7 @@ impl Link {
         };
         self.wire.changed.notify_all();
         self.wire.alarm.ring();
+        self.wire.expire_guests();
         if let Some(server) = server {
             self.say_goodbye(&server, now + bound / 2);
             server.cut();

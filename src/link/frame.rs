@@ -28,7 +28,7 @@ pub(super) const ERR_UNIMPLEMENTED: i32 = -6;
 pub(super) const ERR_OPERATION_TIMEOUT: i32 = -7;
 pub(super) const ERR_BAD_ARGUMENTS: i32 = -8;
 pub(super) const ERR_AUTH_FAILED: i32 = -115;
-#[cfg(all(test, not(shuttle)))]
+pub(super) const ERR_NO_WATCHER: i32 = -121;
 pub(super) const ERR_SESSION_EXPIRED: i32 = -112;
 #[cfg(all(test, not(shuttle)))]
 pub(super) const ERR_SESSION_MOVED: i32 = -118;
@@ -233,6 +233,18 @@ pub(crate) enum NodeEvent {
     ChildrenChanged,
 }
 
+impl NodeEvent {
+    /// In the protocol.
+    pub(super) fn number(self) -> i32 {
+        match self {
+            Self::Created => 1,
+            Self::Deleted => 2,
+            Self::DataChanged => 3,
+            Self::ChildrenChanged => 4,
+        }
+    }
+}
+
 /// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct RequestHeader {
@@ -412,18 +424,25 @@ impl FrameBuffer {
     }
 }
 
-/// A watch event, as a server sends it to a connected client.
-#[cfg(all(test, not(shuttle)))]
-pub(super) fn watch_event(event_type: i32, path: &[u8]) -> Vec<u8> {
-    const CONNECTED: i32 = 3;
+/// What an event says of the client: it is connected, or its session is over.
+pub(super) const SYNC_CONNECTED: i32 = 3;
+pub(super) const EXPIRED: i32 = -112;
+
+/// A watch event, as a server sends it.
+pub(super) fn event(number: i32, state: i32, path: &[u8]) -> Vec<u8> {
     framed(|frame| {
         frame.extend(XID_WATCH.to_be_bytes());
         frame.extend((-1_i64).to_be_bytes());
         frame.extend(OK.to_be_bytes());
-        frame.extend(event_type.to_be_bytes());
-        frame.extend(CONNECTED.to_be_bytes());
+        frame.extend(number.to_be_bytes());
+        frame.extend(state.to_be_bytes());
         put_buffer(frame, path);
     })
+}
+
+#[cfg(all(test, not(shuttle)))]
+pub(super) fn watch_event(number: i32, path: &[u8]) -> Vec<u8> {
+    event(number, SYNC_CONNECTED, path)
 }
 
 #[cfg(all(test, not(shuttle)))]

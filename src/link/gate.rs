@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::frame::{self, ConnectRequest, ConnectResponse};
-use super::upstream;
+use super::from_crate;
+use super::guest::Guest;
+use super::lease::Epoch;
 use super::wire::{Wire, say};
 
 /// What a stranger who says nothing can cost.
@@ -26,11 +28,32 @@ const SHORTEST_SECRET_MS: u32 = 3_600_000;
 pub(crate) struct Gate {
     listener: TcpListener,
     secret_ms: i32,
-    pub(super) wire: Arc<Wire>,
+    wire: Arc<Wire>,
+    /// The session that the handle will be on.
+    epoch: Arc<Epoch>,
+}
+
+/// A handle that has come in.
+pub(crate) struct Admitted(Arc<Guest>);
+
+impl std::fmt::Debug for Admitted {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let is_over = self.is_over();
+        f.debug_struct("Admitted")
+            .field("is_over", &is_over)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Admitted {
+    /// Whether every call of the handle would fail from now on.
+    pub(crate) fn is_over(&self) -> bool {
+        self.0.is_gone() || !self.0.epoch.lease().is_alive()
+    }
 }
 
 impl Gate {
-    pub(super) fn open(wire: Arc<Wire>) -> io::Result<Self> {
+    pub(super) fn open(wire: Arc<Wire>, epoch: Arc<Epoch>) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
         let range = u64::from(i32::MAX.unsigned_abs() - SHORTEST_SECRET_MS);
@@ -39,6 +62,7 @@ impl Gate {
             listener,
             secret_ms: i32::try_from(secret).expect("below i32::MAX"),
             wire,
+            epoch,
         })
     }
 
@@ -57,19 +81,18 @@ impl Gate {
     /// If it does not come in time, it must not find a closed port: it would dial it without a
     /// pause, for ever, and its good-bye would never be answered. So the gate stays open on that
     /// thread, until the crate has come and gone.
-    pub(crate) fn admit(self, deadline: Instant) -> io::Result<()> {
+    pub(crate) fn admit(self, deadline: Instant) -> io::Result<Admitted> {
         let wire = Arc::clone(&self.wire);
         let gate = Arc::new(self);
         let kept = Arc::clone(&gate);
         let (tell, told) = crossbeam_channel::bounded(1);
         let serve = move || {
-            let (stream, answers) = gate.wait_for_secret(&wire);
+            let guest = gate.wait_for_guest(&wire);
             // The port is closed before anybody hears that the crate is in.
             drop(gate);
-            wire.state.lock().loopback = Some(answers);
             // Nobody may wait for it any more.
-            let _ = tell.send(());
-            upstream::run(&wire, stream);
+            let _ = tell.send(Admitted(Arc::clone(&guest)));
+            from_crate::run(&wire, &guest);
         };
         let spawned = std::thread::Builder::new().name("zklock-door".to_owned());
         if let Err(error) = spawned.spawn(serve) {
@@ -83,8 +106,7 @@ impl Gate {
         })
     }
 
-    /// The crate's stream, twice: to read from, and to answer on.
-    fn wait_for_secret(&self, wire: &Wire) -> (TcpStream, TcpStream) {
+    fn wait_for_guest(&self, wire: &Wire) -> Arc<Guest> {
         loop {
             let (stream, peer) = match self.listener.accept() {
                 Ok(accepted) => accepted,
@@ -99,8 +121,13 @@ impl Gate {
                     continue;
                 }
             };
-            match self.check(&stream).and_then(|()| stream.try_clone()) {
-                Ok(answers) => return (stream, answers),
+            let checked = self.check(&stream).and_then(|()| stream.try_clone());
+            let guest = checked.and_then(|stream| {
+                let chroot = wire.config.chroot.clone();
+                Guest::new(Arc::clone(&self.epoch), chroot, stream)
+            });
+            match guest {
+                Ok(guest) => return Arc::new(guest),
                 Err(why) => {
                     let _ = stream.shutdown(Shutdown::Both);
                     say!(
@@ -180,7 +207,8 @@ mod tests {
 
     fn gate() -> Gate {
         let wire = Wire::new(config(Vec::new()), Arc::new(Deaf));
-        Gate::open(wire).expect("a port")
+        let epoch = Epoch::new(1, 7, Duration::from_secs(3600));
+        Gate::open(wire, Arc::new(epoch)).expect("a port")
     }
 
     fn soon() -> Instant {

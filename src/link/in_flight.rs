@@ -1,15 +1,17 @@
 //! What has been asked and not answered, by the crate and by ourselves, in one order.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 
 use zklock_protocol::{ErrorCode, Expected, Malformed, Part, Reader, Reply, opcode};
 
 use super::chain::Sent;
 use super::clock::Moment;
 use super::frame::{self, ReplyHeader, RequestHeader};
+use super::guest::{Guest, Interest, Left, Watching};
 use super::packet::Shape;
 use super::said::{Said, Told};
-use super::voice::{Heard, Lost};
+use super::voice::{Heard, Lost, MOST_BREAKS};
 
 /// For so many kinds and lengths of requests we remember how many breaks they met.
 const MOST_SUSPICIONS: usize = 256;
@@ -51,7 +53,11 @@ pub(super) struct Held {
 }
 
 pub(super) enum HeldBack {
-    Crate(RequestHeader),
+    Crate {
+        guest: Arc<Guest>,
+        header: RequestHeader,
+        watching: Option<Watching>,
+    },
     Own {
         shape: Shape,
         expected: Expected,
@@ -59,6 +65,7 @@ pub(super) enum HeldBack {
     },
     /// Answered by us, in its turn.
     Local {
+        guest: Arc<Guest>,
         number: i32,
         err: i32,
     },
@@ -86,9 +93,23 @@ enum Entry {
         number: i32,
         shape: Shape,
         sent: Sent,
+        guest: Arc<Guest>,
+        /// The watch that it leaves.
+        watching: Option<Watching>,
     },
     /// The crate's, answered by us when it is its turn.
-    Local { number: i32, err: i32 },
+    Local {
+        guest: Arc<Guest>,
+        number: i32,
+        err: i32,
+    },
+    /// Leaves a handle's watches again that an earlier connection has taken along.
+    Again {
+        xid: i32,
+        sent: Sent,
+        guest: Arc<Guest>,
+        watches: Vec<Watching>,
+    },
     /// Our own.
     Own {
         xid: i32,
@@ -112,9 +133,18 @@ enum Entry {
 
 /// What a reply of the server answers. With `proof`, it was done.
 pub(super) enum Answered {
-    /// A request of the crate, which waits for it under `number`.
+    /// A request of a handle of the crate, which waits for it under `number`.
     Crate {
+        guest: Arc<Guest>,
         number: i32,
+        proof: Option<Sent>,
+        /// The watch that it was to leave, and whether it has.
+        watch: Option<(Watching, Option<Left>)>,
+    },
+    /// A request that leaves a handle's watches again; and whether it has.
+    Again {
+        guest: Arc<Guest>,
+        watches: Vec<Watching>,
         proof: Option<Sent>,
     },
     /// One of our own; when all that were said together are answered, who is told, and what.
@@ -159,7 +189,14 @@ impl InFlight {
     }
 
     /// A request of the crate goes to the server: returns the number to send it with.
-    pub(super) fn forward(&mut self, header: RequestHeader, bytes: usize, sent: Sent) -> i32 {
+    pub(super) fn forward(
+        &mut self,
+        guest: Arc<Guest>,
+        header: RequestHeader,
+        bytes: usize,
+        watching: Option<Watching>,
+        sent: Sent,
+    ) -> i32 {
         let xid = self.xid();
         self.push(Entry::Crate {
             xid,
@@ -169,18 +206,37 @@ impl InFlight {
                 bytes,
             },
             sent,
+            guest,
+            watching,
+        });
+        xid
+    }
+
+    /// A handle's watches are left again: returns the number to send the request with.
+    pub(super) fn leave_again(
+        &mut self,
+        guest: Arc<Guest>,
+        watches: Vec<Watching>,
+        sent: Sent,
+    ) -> i32 {
+        let xid = self.xid();
+        self.push(Entry::Again {
+            xid,
+            sent,
+            guest,
+            watches,
         });
         xid
     }
 
     /// A request of the crate is answered by us, when all before it are answered.
-    pub(super) fn answer_locally(&mut self, header: RequestHeader, err: i32) {
+    pub(super) fn answer_locally(&mut self, guest: Arc<Guest>, header: RequestHeader, err: i32) {
         let number = harmless(header);
         if self.held.is_empty() {
-            self.push(Entry::Local { number, err });
+            self.push(Entry::Local { guest, number, err });
         } else {
             // The crate takes the first answer for its first request.
-            let what = HeldBack::Local { number, err };
+            let what = HeldBack::Local { guest, number, err };
             let frame = Vec::new();
             self.hold(Held { frame, what });
         }
@@ -237,8 +293,8 @@ impl InFlight {
     }
 
     /// As [`answer_locally`](Self::answer_locally), for one that was kept back.
-    pub(super) fn its_turn(&mut self, number: i32, err: i32) {
-        self.push(Entry::Local { number, err });
+    pub(super) fn its_turn(&mut self, guest: Arc<Guest>, number: i32, err: i32) {
+        self.push(Entry::Local { guest, number, err });
     }
 
     /// A request of ours goes to the server: returns the number to send it with. With the last of
@@ -320,12 +376,30 @@ impl InFlight {
                 number,
                 sent,
                 shape,
+                guest,
+                watching,
                 ..
             }) => {
                 self.suspicions.acquit(shape);
                 let proof = proof(shape.opcode, sent, header, record);
-                Ok(Answered::Crate { number, proof })
+                let left = left(shape.opcode, header.err);
+                Ok(Answered::Crate {
+                    guest,
+                    number,
+                    proof,
+                    watch: watching.map(|watching| (watching, left)),
+                })
             }
+            Some(Entry::Again {
+                sent,
+                guest,
+                watches,
+                ..
+            }) => Ok(Answered::Again {
+                guest,
+                watches,
+                proof: (header.err == frame::OK).then_some(sent),
+            }),
             Some(Entry::Own {
                 shape,
                 expected,
@@ -356,17 +430,19 @@ impl InFlight {
         }
     }
 
-    /// Adds to `out` the answers of ours to the crate whose turn it is now.
-    pub(super) fn take_due(&mut self, out: &mut Vec<u8>) {
-        while let Some(&Entry::Local { number, err }) = self.queue.front().map(|one| &one.entry) {
-            out.extend(frame::reply(number, err));
+    /// Gives the crate the answers of ours whose turn it is now.
+    pub(super) fn give_what_is_due(&mut self) {
+        while let Some(Entry::Local { guest, number, err }) =
+            self.queue.front().map(|one| &one.entry)
+        {
+            guest.answer(&frame::reply(*number, *err));
             self.queue.pop_front();
         }
     }
 
-    /// The connection is gone: what was in flight may have been done or not. Adds to `out` what
-    /// the crate is answered, and returns who else is told.
-    pub(super) fn all_lost(&mut self, ended: Ended, out: &mut Vec<u8>) -> Vec<Said> {
+    /// The connection is gone: what was in flight may have been done or not. Returns what is to be
+    /// seen to without locks.
+    pub(super) fn all_lost(&mut self, ended: Ended) -> AllLost {
         match ended {
             Ended::ByServer => {
                 let shapes = self.queue.iter().filter_map(|one| one.entry.shape());
@@ -381,29 +457,51 @@ impl InFlight {
             Ended::ByUs => {}
         }
         let by_server = ended == Ended::ByServer;
-        let mut tell = Vec::new();
+        let mut lost = AllLost::default();
         for one in std::mem::take(&mut self.queue) {
             match one.entry {
-                Entry::Crate { number, .. } => {
-                    out.extend(frame::reply(number, frame::ERR_CONNECTION_LOSS));
+                Entry::Crate {
+                    guest,
+                    number,
+                    shape,
+                    watching,
+                    ..
+                } => {
+                    // Whoever repeats what breaks connections breaks the next one, for everybody.
+                    let err = if self.suspicions.breaks(shape) < MOST_BREAKS {
+                        frame::ERR_CONNECTION_LOSS
+                    } else {
+                        frame::ERR_MARSHALLING
+                    };
+                    guest.answer(&frame::reply(number, err));
+                    lost.interest(&guest, watching.as_ref());
                 }
-                Entry::Local { number, err } => out.extend(frame::reply(number, err)),
-                Entry::Own { shape, told, .. } => tell.extend(self.lost(shape, told, by_server)),
-                Entry::Probe { .. } | Entry::Close { .. } => {}
+                Entry::Local { guest, number, err } => guest.answer(&frame::reply(number, err)),
+                Entry::Own { shape, told, .. } => {
+                    lost.told.extend(self.lost(shape, told, by_server));
+                }
+                // They are left again on the next connection.
+                Entry::Again { .. } | Entry::Probe { .. } | Entry::Close { .. } => {}
             }
         }
         for held in std::mem::take(&mut self.held) {
             match held.what {
-                HeldBack::Crate(header) => {
-                    let number = harmless(header);
-                    out.extend(frame::reply(number, frame::ERR_CONNECTION_LOSS));
+                HeldBack::Crate {
+                    guest,
+                    header,
+                    watching,
+                } => {
+                    guest.answer(&frame::reply(harmless(header), frame::ERR_CONNECTION_LOSS));
+                    lost.interest(&guest, watching.as_ref());
                 }
-                HeldBack::Local { number, err } => out.extend(frame::reply(number, err)),
-                HeldBack::Own { shape, told, .. } => tell.extend(self.lost(shape, told, by_server)),
+                HeldBack::Local { guest, number, err } => guest.answer(&frame::reply(number, err)),
+                HeldBack::Own { shape, told, .. } => {
+                    lost.told.extend(self.lost(shape, told, by_server));
+                }
             }
         }
         (self.own, self.held_bytes) = (0, 0);
-        tell
+        lost
     }
 
     fn lost(&mut self, shape: Shape, told: Option<Told>, by_server: bool) -> Option<Said> {
@@ -416,9 +514,30 @@ impl InFlight {
     }
 
     #[cfg(all(test, not(shuttle)))]
+    pub(super) fn unanswered(&self) -> usize {
+        self.queue.len() + self.held.len()
+    }
+
+    #[cfg(all(test, not(shuttle)))]
     pub(super) fn has_probe(&self) -> bool {
         let mut all = self.queue.iter();
         all.any(|one| matches!(one.entry, Entry::Probe { .. }))
+    }
+}
+
+/// What is to be seen to without locks, when a connection has gone.
+#[derive(Default)]
+pub(super) struct AllLost {
+    /// Who is told.
+    pub(super) told: Vec<Said>,
+    /// Interests in watches that will never be left. To be dropped.
+    pub(super) over: Vec<Arc<dyn Interest>>,
+}
+
+impl AllLost {
+    fn interest(&mut self, guest: &Guest, watching: Option<&Watching>) {
+        let over = watching.and_then(|watching| guest.heard(watching, None));
+        self.over.extend(over);
     }
 }
 
@@ -427,6 +546,7 @@ impl Entry {
     fn xid(&self) -> Option<i32> {
         match self {
             Self::Crate { xid, .. }
+            | Self::Again { xid, .. }
             | Self::Own { xid, .. }
             | Self::Probe { xid, .. }
             | Self::Close { xid } => Some(*xid),
@@ -437,15 +557,18 @@ impl Entry {
     fn shape(&self) -> Option<Shape> {
         match self {
             Self::Crate { shape, .. } | Self::Own { shape, .. } => Some(*shape),
-            Self::Local { .. } | Self::Probe { .. } | Self::Close { .. } => None,
+            Self::Local { .. } | Self::Again { .. } | Self::Probe { .. } | Self::Close { .. } => {
+                None
+            }
         }
     }
 
     fn sent(&self) -> Option<Sent> {
         match self {
-            Self::Crate { sent, .. } | Self::Own { sent, .. } | Self::Probe { sent, .. } => {
-                Some(*sent)
-            }
+            Self::Crate { sent, .. }
+            | Self::Again { sent, .. }
+            | Self::Own { sent, .. }
+            | Self::Probe { sent, .. } => Some(*sent),
             Self::Local { .. } | Self::Close { .. } => None,
         }
     }
@@ -524,6 +647,17 @@ fn digestible(opcode: i32, record: &[u8]) -> Result<(), Malformed> {
         | opcode::GET_CHILDREN
         | opcode::GET_ACL => Reply::read(opcode, &mut Reader::strict(record)).map(drop),
         _ => Ok(()),
+    }
+}
+
+/// The watch that a request of the crate has left, if it was to leave one.
+fn left(opcode: i32, err: i32) -> Option<Left> {
+    match opcode {
+        opcode::EXISTS if ErrorCode(err) == ErrorCode::NO_NODE => Some(Left::Missing),
+        _ if err != frame::OK => None,
+        opcode::EXISTS | opcode::GET_DATA => Some(Left::Data),
+        opcode::GET_CHILDREN | opcode::GET_CHILDREN_2 => Some(Left::Children),
+        _ => None,
     }
 }
 

@@ -40,9 +40,9 @@
 //!
 //! In this order: the right to write to a server, then the state of the wire. Only the second is
 //! ever waited for, and only a flush takes the first: it looks again after letting go of it. Under
-//! the second, bytes may be sealed, for which TLS has a lock of its own. No event and no answer is
-//! told under either, nothing is logged, and nothing that blocks is called, but for the writes to
-//! the crate: it always reads.
+//! the second, bytes may be sealed, for which TLS has a lock of its own, and a handle of the crate
+//! has two ([`guest`]). No event and no answer is told under any, nothing is logged, and nothing
+//! that blocks is called.
 //!
 //! What is in flight is added to under the state's lock by whoever asks, and taken off under it by
 //! `zklock-down`. Connections begin and end on
@@ -57,9 +57,14 @@ mod dial;
 mod downstream;
 mod farewell;
 mod frame;
-#[cfg_attr(not(test), allow(dead_code, reason = "only the tests open a gate"))]
+mod from_crate;
+#[cfg_attr(
+    not(feature = "zookeeper"),
+    allow(dead_code, reason = "no gate is opened without the feature")
+)]
 mod gate;
 mod group;
+mod guest;
 mod hosts;
 mod in_flight;
 pub(crate) mod known;
@@ -87,8 +92,6 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "no_tls.rs"]
 mod tls;
-#[cfg_attr(not(test), allow(dead_code, reason = "only the tests open a gate"))]
-mod upstream;
 pub(crate) mod voice;
 mod waiting;
 mod wire;
@@ -99,9 +102,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use zklock_protocol::WatchKind;
+
 pub(crate) use self::clock::Clock;
 pub(crate) use self::frame::NodeEvent;
-pub(crate) use self::gate::Gate;
+#[cfg(feature = "zookeeper")]
+pub(crate) use self::gate::Admitted;
+use self::gate::Gate;
+pub(crate) use self::guest::{Interest, TakenOff};
 pub(crate) use self::hosts::{ConnectString, HostPort};
 pub(crate) use self::lease::{Epoch, NodeStands, SeekProof};
 pub(crate) use self::sasl::Login;
@@ -164,6 +172,18 @@ pub(crate) trait LinkObserver: Send + Sync {
     /// A watch fired, on the node at this path: of all events of watches that servers have sent,
     /// over the life of the link, the one with this number.
     fn on_event(&self, _event: NodeEvent, _path: &str, _number: u64) {}
+    /// A handle of the crate leaves a watch of this kind on the node at this path, on this
+    /// connection. Until what is returned is dropped, nobody else takes it off; `taken_off` is called
+    /// if somebody may have. Called without locks. `None`: nobody else leaves watches.
+    fn observe(
+        &self,
+        _kind: WatchKind,
+        _path: &str,
+        _connection: u64,
+        _taken_off: TakenOff,
+    ) -> Option<Arc<dyn Interest>> {
+        None
+    }
     /// What is over by the clock may be declared over. Returns for how long the clock need not be
     /// looked at, unless [`Link::look_soon`] is called; `None`: for ever. Called on `zklock-clock`,
     /// which nothing holds up.
@@ -249,10 +269,20 @@ impl Link {
         started
     }
 
+    /// In front of the paths that the session above knows.
+    #[cfg(feature = "zookeeper")]
+    pub(crate) fn chroot(&self) -> &str {
+        &self.wire.config.chroot
+    }
+
     /// Opens a door for one handle of the `zookeeper` crate.
-    #[cfg_attr(not(test), allow(dead_code, reason = "only the tests open a gate"))]
-    pub(crate) fn gate(&self) -> io::Result<Gate> {
-        Gate::open(Arc::clone(&self.wire))
+    /// The handle is on this session.
+    #[cfg_attr(
+        not(feature = "zookeeper"),
+        allow(dead_code, reason = "no gate is opened without the feature")
+    )]
+    pub(crate) fn gate(&self, epoch: Arc<Epoch>) -> io::Result<Gate> {
+        Gate::open(Arc::clone(&self.wire), epoch)
     }
 
     /// Whether the end of this connection would cost nobody a lock.
@@ -278,6 +308,7 @@ impl Link {
         }
         drop(state);
         self.wire.changed.notify_all();
+        self.wire.expire_guests();
     }
 
     /// Has a line logged, as the link's own lines are.

@@ -11,11 +11,12 @@ use zklock_protocol::ErrorCode;
 use super::LinkEvent;
 use super::dial::is_timeout;
 use super::frame::{self, FrameBuffer, Next, NodeEvent, ReplyHeader};
+use super::guest::{Guest, Interest, Watching};
 use super::in_flight::Answered;
 use super::said::Said;
 use super::wire::{Server, State, Wire};
 
-/// Brings replies to the crate and to those who asked by themselves, tells of watch events, sends
+/// Brings replies to those who asked and to handles of the crate, tells of watch events, sends
 /// probes, sends what its socket did not take at once, and watches for answers that do not
 /// come. Returns why the connection is of no use any more.
 pub(super) fn relay(wire: &Wire, server: &Server) -> String {
@@ -24,7 +25,6 @@ pub(super) fn relay(wire: &Wire, server: &Server) -> String {
         return format!("its time limits could not be set: {error}");
     }
     let mut buffer = FrameBuffer::new(frame::REPLY_HEADER_BYTES, frame::MAX_REPLY_BYTES);
-    let mut out = Vec::new();
     loop {
         // The tick, too: what is wanted of probes may change meanwhile.
         let wait = wire.probe(server).min(pace.tick);
@@ -37,7 +37,7 @@ pub(super) fn relay(wire: &Wire, server: &Server) -> String {
                 return format!("closed by {by_us}");
             }
             Ok(Some(_)) => {
-                if let Err(why) = deliver(wire, server, &mut buffer, &mut out) {
+                if let Err(why) = deliver(wire, server, &mut buffer) {
                     server.cut();
                     return why;
                 }
@@ -113,6 +113,18 @@ enum News {
         event: NodeEvent,
         path: String,
         number: u64,
+        /// Of handles, which are dropped after.
+        over: Vec<Arc<dyn Interest>>,
+    },
+    /// Watches that handles of the crate have left, after so many events, or that were not left.
+    Watched {
+        interests: Vec<Arc<dyn Interest>>,
+        armed_after: Option<u64>,
+    },
+    /// Watches of a handle that could not be left again.
+    NotLeft {
+        guest: Arc<Guest>,
+        watches: Vec<Watching>,
     },
 }
 
@@ -128,19 +140,13 @@ struct Delivered {
     unknown_events: usize,
 }
 
-/// Sends on all that is in the buffer, in one write to the crate, also when it ends with the reason
-/// why the connection must end.
-fn deliver(
-    wire: &Wire,
-    server: &Server,
-    buffer: &mut FrameBuffer,
-    out: &mut Vec<u8>,
-) -> Result<(), String> {
-    out.clear();
+/// Sends on all that is in the buffer, also when it ends with the reason why the connection must
+/// end.
+fn deliver(wire: &Wire, server: &Server, buffer: &mut FrameBuffer) -> Result<(), String> {
     let mut delivered = Delivered::default();
     let mut state = wire.state.lock();
-    let mut result = take_frames(&mut state, server, buffer, out, &mut delivered);
-    state.send_up(out);
+    let mut result = take_frames(&mut state, server, buffer, &mut delivered);
+    let guests = state.guests.clone();
     let session_closed = state.session_closed;
     // Before anybody is told: the server has something to do meanwhile.
     let more = !state.waiting.is_empty() && state.say_what_is_due(server).is_none();
@@ -151,6 +157,7 @@ fn deliver(
     if session_closed {
         wire.changed.notify_all();
     }
+    guests.iter().for_each(|guest| guest.flush());
     for news in delivered.news {
         match news {
             News::Said(said) => {
@@ -164,7 +171,25 @@ fn deliver(
                 event,
                 path,
                 number,
-            } => wire.tell_event(event, &path, number),
+                over,
+            } => {
+                wire.tell_event(event, &path, number);
+                drop(over);
+            }
+            News::Watched {
+                interests,
+                armed_after,
+            } => {
+                if let Some(after) = armed_after {
+                    interests.iter().for_each(|interest| interest.armed(after));
+                }
+            }
+            News::NotLeft { guest, watches } => {
+                for watching in watches {
+                    drop(guest.look_again(&watching));
+                }
+                guest.flush();
+            }
         }
     }
     for path in delivered.gone {
@@ -178,9 +203,6 @@ fn deliver(
     if delivered.unknown_events > 0 {
         say!(wire, Warn, "left out a watch event of an unknown kind");
     }
-    if out.capacity() > frame::MAX_REQUEST_BYTES {
-        *out = Vec::new();
-    }
     result
 }
 
@@ -188,7 +210,6 @@ fn take_frames(
     state: &mut State,
     server: &Server,
     buffer: &mut FrameBuffer,
-    out: &mut Vec<u8>,
     delivered: &mut Delivered,
 ) -> Result<(), String> {
     loop {
@@ -196,10 +217,12 @@ fn take_frames(
             Next::Frame(event) if event.reply_header().xid == frame::XID_WATCH => {
                 if let Some((event, path)) = frame::node_event(event.body()) {
                     state.events += 1;
+                    let guests = state.guests.iter();
                     delivered.news.push(News::Event {
                         event,
                         path: path.to_owned(),
                         number: state.events,
+                        over: guests.flat_map(|guest| guest.event(event, path)).collect(),
                     });
                 } else {
                     delivered.unknown_events += 1;
@@ -207,8 +230,8 @@ fn take_frames(
             }
             Next::Frame(mut reply) => {
                 let header = reply.reply_header();
-                let number = note(state, server, header, reply.record(), delivered)?;
-                if let Some(number) = number {
+                let asked = note(state, server, header, reply.record(), delivered)?;
+                if let Some((guest, number)) = asked {
                     reply.set_xid(number);
                     match header.err {
                         // The crate has no word for it, and never gets this one for anything else.
@@ -216,9 +239,9 @@ fn take_frames(
                         frame::ERR_OPERATION_TIMEOUT => reply.set_err(frame::ERR_CONNECTION_LOSS),
                         _ => {}
                     }
-                    out.extend_from_slice(reply.bytes());
+                    guest.answer(reply.bytes());
                 }
-                state.in_flight.take_due(out);
+                state.in_flight.give_what_is_due();
                 // Whoever asked is told that it is unknown, and waits for the next connection.
                 let error = ErrorCode(header.err);
                 if error.is_outcome_unknown() {
@@ -229,10 +252,10 @@ fn take_frames(
                 delivered.too_long += 1;
                 let mut header = reply.reply_header();
                 header.err = frame::ERR_MARSHALLING;
-                if let Some(number) = note(state, server, header, &[], delivered)? {
-                    out.extend(frame::reply(number, frame::ERR_MARSHALLING));
+                if let Some((guest, number)) = note(state, server, header, &[], delivered)? {
+                    guest.answer(&frame::reply(number, frame::ERR_MARSHALLING));
                 }
-                state.in_flight.take_due(out);
+                state.in_flight.give_what_is_due();
             }
             Next::Incomplete => return Ok(()),
             Next::Malformed => return Err("the server sent something that is no reply".into()),
@@ -240,18 +263,47 @@ fn take_frames(
     }
 }
 
-/// Takes note of a reply. Returns the number under which the crate waits for it, if it does.
+/// Takes note of a reply. Returns the handle of the crate that waits for it, if one does, and under
+/// which number.
 fn note(
     state: &mut State,
     server: &Server,
     header: ReplyHeader,
     record: &[u8],
     delivered: &mut Delivered,
-) -> Result<Option<i32>, String> {
-    let (proof, number) = match header.xid {
+) -> Result<Option<(Arc<Guest>, i32)>, String> {
+    let (proof, asked) = match header.xid {
         frame::XID_PING | frame::XID_AUTH => (None, None),
         _ => match state.in_flight.answered(header, record, state.events) {
-            Ok(Answered::Crate { number, proof }) => (proof, Some(number)),
+            Ok(Answered::Crate {
+                guest,
+                number,
+                proof,
+                watch,
+            }) => {
+                if let Some((watching, left)) = watch {
+                    delivered.news.push(News::Watched {
+                        interests: guest.heard(&watching, left).into_iter().collect(),
+                        armed_after: left.map(|_| state.events),
+                    });
+                }
+                (proof, Some((guest, number)))
+            }
+            Ok(Answered::Again {
+                guest,
+                watches,
+                proof,
+            }) => {
+                delivered.news.push(if proof.is_some() {
+                    News::Watched {
+                        interests: guest.interests(&watches),
+                        armed_after: Some(state.events),
+                    }
+                } else {
+                    News::NotLeft { guest, watches }
+                });
+                (proof, None)
+            }
             Ok(Answered::Own { proof, said }) => {
                 delivered.news.extend(said.map(News::Said));
                 (proof, None)
@@ -272,5 +324,5 @@ fn note(
     if let Some(sent) = proof {
         state.proved(server, sent);
     }
-    Ok(number)
+    Ok(asked)
 }

@@ -9,7 +9,9 @@ use super::Link;
 use super::batch::{Batch, Packing};
 use super::frame::{self, RequestHeader};
 use super::group::{Group, Packet};
+use super::guest::{Guest, Watching};
 use super::in_flight::{Held, HeldBack};
+use super::packet;
 use super::said::{Rest, Told};
 use super::voice::{Company, NotSent, Slot};
 use super::wire::{Server, State, Wire};
@@ -59,7 +61,7 @@ impl Link {
 impl Server {
     /// Whether a request can be sent in good time: while it is on its way nothing proves that the
     /// session is alive.
-    fn has_time_for(&self, bytes: usize) -> Result<(), NotSent> {
+    pub(super) fn has_time_for(&self, bytes: usize) -> Result<(), NotSent> {
         let most = self.epoch.lease().timeout() / 3;
         match self.ahead.takes(bytes, Instant::now()) {
             Some(takes) if takes > most => Err(NotSent::TooSlow { bytes, takes, most }),
@@ -162,16 +164,49 @@ impl State {
     }
 
     /// A request of the crate goes to the server.
-    pub(super) fn forward(&mut self, server: &Server, header: RequestHeader, frame: &mut [u8]) {
+    pub(super) fn forward(
+        &mut self,
+        server: &Server,
+        guest: &Arc<Guest>,
+        header: RequestHeader,
+        frame: &mut [u8],
+        watching: Option<&Watching>,
+    ) {
+        let (guest, watching) = (Arc::clone(guest), watching.cloned());
         if self.may_queue(server, 0) {
             let sent = self.stamp(server, header.opcode);
             let bytes = frame::body_bytes(frame);
-            frame::set_xid(frame, self.in_flight.forward(header, bytes, sent));
+            let xid = self.in_flight.forward(guest, header, bytes, watching, sent);
+            frame::set_xid(frame, xid);
             self.queue(server, frame);
         } else {
             let frame = frame.to_vec();
-            let what = HeldBack::Crate(header);
+            let what = HeldBack::Crate {
+                guest,
+                header,
+                watching,
+            };
             self.in_flight.hold(Held { frame, what });
+        }
+    }
+
+    /// Leaves a handle's watches again, on a connection that has just been made.
+    pub(super) fn leave_again(
+        &mut self,
+        server: &Server,
+        guest: &Arc<Guest>,
+        watches: &[Watching],
+    ) {
+        for (request, watches) in guest.leave_again(watches, self.last_zxid) {
+            let mut frame = Vec::new();
+            let request = Request::SetWatches(request);
+            if packet::encode(&request, &mut frame, frame::MAX_REQUEST_BYTES).is_err() {
+                continue;
+            }
+            let sent = self.stamp(server, request.opcode());
+            let guest = Arc::clone(guest);
+            frame::set_xid(&mut frame, self.in_flight.leave_again(guest, watches, sent));
+            self.queue(server, &frame);
         }
     }
 }

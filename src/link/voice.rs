@@ -18,6 +18,9 @@ use zklock_protocol::{ErrorCode, Expected, Malformed, Reply};
 use super::frame;
 use super::packet::TooLarge;
 
+/// After so many breaks in a row that met the same request, that request is taken for their cause.
+pub(crate) const MOST_BREAKS: u32 = 3;
+
 /// Hears the answers to what was submitted, once and all together.
 pub(crate) trait Slot: Send + Sync {
     /// One answer for each request, in their order, and for each how many events of watches the

@@ -1,13 +1,13 @@
 //! Where the two directions meet: what is in flight, and what is still to be sent.
 
-use std::io::{self, Write};
-use std::net::TcpStream;
+use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use zklock_protocol::WatchKind;
 
 use super::ahead::Ahead;
 use super::alarm::Alarm;
@@ -15,6 +15,7 @@ use super::chain::{Cadence, Opening};
 use super::clock::Moment;
 use super::frame::{self, NodeEvent, RequestHeader};
 use super::group::Group;
+use super::guest::{Guest, Interest, TakenOff};
 use super::in_flight::{Ended, Held, HeldBack, InFlight};
 use super::lease::Epoch;
 use super::probing::Probing;
@@ -176,11 +177,11 @@ pub(super) struct Wire {
     pub(super) alarm: Alarm,
 }
 
-/// Whoever answers the crate holds this from taking a request off `in_flight` until its answer is
-/// written, because the crate takes the first answer for the first request.
+/// Whoever answers a handle of the crate holds this from taking a request off `in_flight` until its
+/// answer is among what goes out, because the crate takes the first answer for the first request.
 pub(super) struct State {
-    /// To the crate. `None` before it has come.
-    pub(super) loopback: Option<TcpStream>,
+    /// Handles of the crate.
+    pub(super) guests: Vec<Arc<Guest>>,
     pub(super) server: Option<Arc<Server>>,
     /// A session of this client has survived the end of its connection.
     pub(super) sessions_survive: bool,
@@ -222,6 +223,28 @@ impl Wire {
     /// To be called with `state` unlocked: the session has locks of its own.
     pub(super) fn tell(&self, event: LinkEvent) {
         self.observer.on_link(event);
+    }
+
+    /// See [`LinkObserver::observe`]. To be called with `state` unlocked.
+    pub(super) fn observe(
+        &self,
+        kind: WatchKind,
+        path: &str,
+        connection: u64,
+        taken_off: TakenOff,
+    ) -> Option<Arc<dyn Interest>> {
+        self.observer.observe(kind, path, connection, taken_off)
+    }
+
+    /// The handles of a session that is over hear that their watches are. To be called with `state`
+    /// unlocked.
+    pub(super) fn expire_guests(&self) {
+        let guests = self.state.lock().guests.clone();
+        let over = |guest: &&Arc<Guest>| !guest.epoch.lease().is_alive() || self.is_closing();
+        for guest in guests.iter().filter(over) {
+            drop(guest.expire());
+            guest.flush();
+        }
     }
 
     /// To be called with `state` unlocked.
@@ -335,11 +358,14 @@ impl Wire {
         state.outgoing = Vec::new();
         state.outgoing_end = 0;
         state.probing = None;
-        let told = state.answer_all_lost(ended);
+        let lost = state.in_flight.all_lost(ended);
         let unsaid = state.waiting.take_all();
+        let guests = state.guests.clone();
         drop(state);
         self.changed.notify_all();
-        self.tell_lost(server.connection, told);
+        guests.iter().for_each(|guest| guest.flush());
+        drop(lost.over);
+        self.tell_lost(server.connection, lost.told);
         unsaid.into_iter().for_each(Group::tell_lost);
         self.tell(LinkEvent::Suspended {
             epoch: Arc::clone(&server.epoch),
@@ -417,7 +443,7 @@ impl Wire {
 impl State {
     fn new(longest_wait: Duration) -> Self {
         Self {
-            loopback: None,
+            guests: Vec::new(),
             server: None,
             sessions_survive: false,
             in_flight: InFlight::default(),
@@ -452,6 +478,17 @@ impl State {
         self.server.as_ref().filter(|_| !self.closing)
     }
 
+    /// The connection that there is, if it is of this session.
+    pub(super) fn server_of(&self, epoch: &Epoch) -> Option<Arc<Server>> {
+        let server = self.open_server()?;
+        (server.epoch.number() == epoch.number()).then(|| Arc::clone(server))
+    }
+
+    /// Whether requests go out on this connection.
+    pub(super) fn is_open(&self, server: &Server) -> bool {
+        self.stands(server) && !self.closing
+    }
+
     /// Exactly this connection, if it is there.
     pub(super) fn server(&self, connection: u64) -> Option<Arc<Server>> {
         let server = self.open_server()?;
@@ -465,8 +502,7 @@ impl State {
 
     /// Whether so much more can be kept for a server that does not take it at once.
     pub(super) fn has_room(&self, bytes: usize) -> Result<(), NotSent> {
-        let kept = self.outgoing.len() + self.waiting.bytes() + self.in_flight.held_bytes();
-        let bytes = kept + bytes;
+        let bytes = self.kept_bytes() + bytes;
         if bytes <= MOST_OUTGOING_BYTES {
             return Ok(());
         }
@@ -474,6 +510,11 @@ impl State {
             bytes,
             most: MOST_OUTGOING_BYTES,
         })
+    }
+
+    /// What a server has still to take.
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.outgoing.len() + self.waiting.bytes() + self.in_flight.held_bytes()
     }
 
     /// To be sent on `server` with the next [`Wire::flush`], under the lock under which their
@@ -499,10 +540,14 @@ impl State {
                 break;
             };
             let xid = match what {
-                HeldBack::Crate(header) => {
+                HeldBack::Crate {
+                    guest,
+                    header,
+                    watching,
+                } => {
                     let sent = self.stamp(server, header.opcode);
-                    self.in_flight
-                        .forward(header, frame::body_bytes(&frame), sent)
+                    let bytes = frame::body_bytes(&frame);
+                    self.in_flight.forward(guest, header, bytes, watching, sent)
                 }
                 HeldBack::Own {
                     shape,
@@ -512,8 +557,8 @@ impl State {
                     let sent = self.stamp(server, shape.opcode);
                     self.in_flight.say(shape, expected, told, sent)
                 }
-                HeldBack::Local { number, err } => {
-                    self.in_flight.its_turn(number, err);
+                HeldBack::Local { guest, number, err } => {
+                    self.in_flight.its_turn(guest, number, err);
                     is_local = true;
                     continue;
                 }
@@ -522,9 +567,7 @@ impl State {
             self.queue(server, &frame);
         }
         if is_local {
-            let mut out = Vec::new();
-            self.in_flight.take_due(&mut out);
-            self.send_up(&out);
+            self.in_flight.give_what_is_due();
         }
     }
 
@@ -560,28 +603,9 @@ impl State {
     }
 
     /// A request of the crate is answered by us, when all before it are answered.
-    pub(super) fn answer_locally(&mut self, header: RequestHeader, err: i32) {
-        self.in_flight.answer_locally(header, err);
-        let mut out = Vec::new();
-        self.in_flight.take_due(&mut out);
-        self.send_up(&out);
-    }
-
-    /// The connection broke: what was in flight may have been done or not. Returns who is to be
-    /// told of it, without the lock.
-    #[must_use]
-    pub(super) fn answer_all_lost(&mut self, ended: Ended) -> Vec<Said> {
-        let mut out = Vec::new();
-        let told = self.in_flight.all_lost(ended, &mut out);
-        self.send_up(&out);
-        told
-    }
-
-    /// It always reads, as its callers wait for nothing else; should it be gone, its end of the
-    /// stream tells its door.
-    pub(super) fn send_up(&mut self, out: &[u8]) {
-        if let (Some(loopback), false) = (&mut self.loopback, out.is_empty()) {
-            let _ = loopback.write_all(out);
-        }
+    pub(super) fn answer_locally(&mut self, guest: &Arc<Guest>, header: RequestHeader, err: i32) {
+        self.in_flight
+            .answer_locally(Arc::clone(guest), header, err);
+        self.in_flight.give_what_is_due();
     }
 }

@@ -117,3 +117,71 @@ impl Default for Acl {
         Self::open()
     }
 }
+
+/// One entry of the `zookeeper` crate.
+///
+/// ```
+/// let ours = zklock::Acl::from(zklock::zookeeper::Acl::read_unsafe().clone());
+/// # let _ = ours;
+/// ```
+#[cfg(feature = "zookeeper")]
+impl From<zookeeper::Acl> for Acl {
+    fn from(entry: zookeeper::Acl) -> Self {
+        Self::from(vec![entry])
+    }
+}
+
+/// A list of the `zookeeper` crate.
+#[cfg(feature = "zookeeper")]
+impl From<Vec<zookeeper::Acl>> for Acl {
+    fn from(entries: Vec<zookeeper::Acl>) -> Self {
+        use zookeeper::Permission;
+        let each = [
+            (Permission::READ, Permissions::READ),
+            (Permission::WRITE, Permissions::WRITE),
+            (Permission::CREATE, Permissions::CREATE),
+            (Permission::DELETE, Permissions::DELETE),
+            (Permission::ADMIN, Permissions::ADMIN),
+        ];
+        let ours = |entry: zookeeper::Acl| {
+            let given = each.iter().filter(|(theirs, _)| entry.perms.can(*theirs));
+            AclEntry {
+                permissions: given.fold(Permissions(0), |all, (_, ours)| all | *ours),
+                scheme: entry.scheme,
+                id: entry.id,
+            }
+        };
+        Self(entries.into_iter().map(ours).collect())
+    }
+}
+
+#[cfg(all(test, not(shuttle), feature = "zookeeper"))]
+mod tests {
+    use zookeeper::Permission;
+
+    use super::*;
+
+    #[test]
+    fn the_crates_lists_are_taken_bit_by_bit() {
+        let bits = [
+            (Permission::READ, 1),
+            (Permission::WRITE, 2),
+            (Permission::CREATE, 4),
+            (Permission::DELETE, 8),
+            (Permission::ADMIN, 16),
+            (Permission::READ | Permission::DELETE, 9),
+            (Permission::ALL, 31),
+            (Permission::NONE, 0),
+        ];
+        for (theirs, ours) in bits {
+            let acl = Acl::from(zookeeper::Acl::new(theirs, "digest", "a:b"));
+            assert_eq!(acl, Acl::entry("digest", "a:b", Permissions(ours)));
+        }
+        let both = Acl::from(vec![
+            zookeeper::Acl::new(Permission::ALL, "auth", ""),
+            zookeeper::Acl::new(Permission::READ, "world", "anyone"),
+        ]);
+        let ours = Acl::creator_all().and(Acl::entry("world", "anyone", Permissions::READ));
+        assert_eq!(both, ours);
+    }
+}

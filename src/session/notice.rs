@@ -119,6 +119,13 @@ impl Notice {
         self.state.lock().fired.is_some()
     }
 
+    /// Whether the first thing that it told is that the watch may have been taken off on behalf of
+    /// somebody else.
+    #[cfg(not(shuttle))]
+    pub(super) fn was_removed(&self) -> bool {
+        matches!(self.state.lock().fired, Some(Fired::Removed))
+    }
+
     /// Whether it fired, and the first event said that the watched node is gone. Its number.
     pub(crate) fn deleted_at(&self) -> Option<u64> {
         self.first_of(WatchEvent::Deleted)

@@ -16,12 +16,9 @@ use super::backend::{
 use super::refusal::Asked;
 use crate::link::Link;
 use crate::link::known::Known;
-use crate::link::voice::{self, Company, NotSent};
+use crate::link::voice::{self, Company, MOST_BREAKS, NotSent};
 use crate::sync::Mutex;
 use crate::znode::node::{NodeMode, NodeStat};
-
-/// After so many breaks in a row that met the same request, that request is taken for their cause.
-const MOST_BREAKS: u32 = 3;
 
 /// Knows the chroot, the ACL, and which words the servers do not know.
 pub(super) struct Speaker {

@@ -3,14 +3,17 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
+use zklock_protocol::WatchKind as WireKind;
+
 use super::Session;
 use super::acl::{Acl, Permissions};
-use super::backend::{Backend, NotOpen, Request, Slot, WatchEvent};
+use super::backend::{Backend, NotOpen, Request, Slot, WatchEvent, WatchKind};
 use super::loss::LossReason;
 use super::own_requests::{Answers, Speaker};
 use super::phase::Connection;
+use super::watches::{OnWatchEvent, Wake, Watch};
 use crate::link::voice::Company;
-use crate::link::{Epoch, Link, LinkEvent, LinkObserver, NodeEvent};
+use crate::link::{Epoch, Interest, Link, LinkEvent, LinkObserver, NodeEvent, TakenOff};
 
 /// The link, spoken to in its words.
 pub(crate) struct ZkBackend {
@@ -96,6 +99,23 @@ impl LinkObserver for ToSession {
         }
     }
 
+    fn observe(
+        &self,
+        kind: WireKind,
+        path: &str,
+        connection: u64,
+        taken_off: TakenOff,
+    ) -> Option<Arc<dyn Interest>> {
+        let session = self.session.upgrade()?;
+        let path = path.strip_prefix(self.chroot.as_str())?;
+        let path = if path.is_empty() { "/" } else { path };
+        let kind = match kind {
+            WireKind::CHILDREN => WatchKind::Children,
+            _ => WatchKind::Data,
+        };
+        Some(GuestWatch::on(&session, connection, path, kind, taken_off))
+    }
+
     fn on_clock(&self) -> Option<Duration> {
         self.session.upgrade()?.look_at_clock()
     }
@@ -119,6 +139,45 @@ impl LinkObserver for ToSession {
             }
             LinkEvent::AuthFailed { scheme } => session.auth_failed(&scheme),
             LinkEvent::Closed => session.broken(),
+        }
+    }
+}
+
+/// A handle of the crate looks at something: its interest in the watch that it leaves.
+struct GuestWatch {
+    watch: Watch,
+    taken_off: TakenOff,
+}
+
+impl GuestWatch {
+    fn on(
+        session: &Arc<Session>,
+        connection: u64,
+        path: &str,
+        kind: WatchKind,
+        taken_off: TakenOff,
+    ) -> Arc<Self> {
+        let watch = Watch::on(session, connection, path, kind, None);
+        let this = Arc::new(Self { watch, taken_off });
+        let weak = Arc::downgrade(&this);
+        let weak: Weak<dyn OnWatchEvent> = weak;
+        this.watch.notice().redirect(Wake::Lock(weak));
+        this
+    }
+}
+
+impl Interest for GuestWatch {
+    fn armed(&self, after: u64) {
+        self.watch.armed(after);
+    }
+}
+
+impl OnWatchEvent for GuestWatch {
+    /// Events go to the handle by the link. But a removal that somebody else had on its way when the
+    /// watch was left may have taken it along.
+    fn on_watch_event(self: Arc<Self>) {
+        if self.watch.notice().was_removed() {
+            (self.taken_off)();
         }
     }
 }

@@ -80,7 +80,7 @@ fn closing_ends_the_session_and_the_threads() {
     assert_eq!(caller.reply(), (1, 0));
     // What the crate still says is answered, until it says good-bye.
     caller.request(2, DELETE);
-    assert_eq!(caller.reply(), (2, frame::ERR_CONNECTION_LOSS));
+    assert_eq!(caller.reply(), (2, frame::ERR_SESSION_EXPIRED));
     bench.link.close(SOON);
     caller.request(0, frame::OP_CLOSE);
     assert_eq!(caller.reply(), (0, 0));
@@ -289,7 +289,7 @@ fn a_gate_of_a_closed_link_lets_in_and_go() {
     bench.link.close(SOON);
     let mut late = Caller::enter(gate);
     late.request(1, DELETE);
-    assert_eq!(late.reply(), (1, frame::ERR_CONNECTION_LOSS));
+    assert_eq!(late.reply(), (1, frame::ERR_SESSION_EXPIRED));
     late.request(2, frame::OP_CLOSE);
     assert_eq!(late.reply(), (2, 0));
     assert!(bench.link.wait_ended(Instant::now() + SOON));

@@ -64,7 +64,7 @@ impl Stage {
         let config = config(vec![host.parse().expect("an address is a host")]);
         let link = Link::new(config, above.clone());
         link.start().expect("threads");
-        let caller = Caller::enter(link.gate().expect("a port"));
+        let caller = Caller::enter(gate_of(&link));
         let (served, _) = server.grant(7, LONG);
         let connection = match events.recv_timeout(SOON).expect("an event") {
             LinkEvent::Connected { connection, .. } => connection,
@@ -109,7 +109,7 @@ impl Stage {
         late.expect_err("it is over");
         // The crate gets answers until it has said good-bye.
         self.caller.request(1, DELETE);
-        assert_eq!(self.caller.reply(), (1, frame::ERR_CONNECTION_LOSS));
+        assert_eq!(self.caller.reply(), (1, frame::ERR_SESSION_EXPIRED));
         self.caller.request(0, frame::OP_CLOSE);
         assert_eq!(self.caller.reply(), (0, 0));
         assert!(self.link.wait_ended(Instant::now() + SOON));
