@@ -92,8 +92,10 @@
 //! who come from Curator or kazoo, on the design with its proofs, and on performance, in `docs/`.
 //!
 //! # Features
-//! None is on by default.
+//! On by default is `zookeeper` alone.
 //!
+//! - `zookeeper`: `Client::zookeeper` gives a handle of the `zookeeper` crate on the client's session, and
+//!   its types are taken where ours are. Locks need nothing of it.
 //! - `tls`: connections over TLS, client certificates included.
 //! - `sasl`: logging in by SASL DIGEST-MD5.
 //! - `serde`: [`ClientConfig`] can be read from files of settings.
@@ -122,9 +124,9 @@ mod tenure;
 mod wait;
 mod znode;
 
-#[cfg(not(shuttle))]
-#[cfg(feature = "zookeeper")]
+#[cfg(all(feature = "zookeeper", not(shuttle)))]
 pub use client::ZooKeeperHandle;
+#[cfg(not(shuttle))]
 pub use client::{AuthConfig, Client, ClientBuilder, ClientConfig, Node, SaslConfig, TlsConfig};
 pub use error::{Error, ErrorKind, FailedStep, Result, StepRefusal};
 pub use global_queue::WaitStrategy;

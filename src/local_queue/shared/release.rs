@@ -40,7 +40,7 @@ enum Next {
     Kept,
     /// It must be known first whether a writer waits.
     Look(Arc<Tenure>),
-    Leave(Group),
+    Leave(Box<Group>),
 }
 
 /// The end of a thread's hold, and of what it must look for.
@@ -103,7 +103,7 @@ impl SharedQueue {
                 self.tell_released(last.since, !lost);
                 Departure::over(if lost { Err(tenure.loss()) } else { Ok(()) })
             }
-            Next::Leave(group) => self.leave(group, last.since),
+            Next::Leave(group) => self.leave(*group, last.since),
         }
     }
 
@@ -128,7 +128,7 @@ impl SharedQueue {
                 (Others::Unknown, InDoubt::Leave) | (Others::SomeoneWaits, _) => {}
             }
         }
-        Next::Leave(state.take(number))
+        Next::Leave(Box::new(state.take(number)))
     }
 
     fn look_and_settle(&self, number: u64, tenure: &Tenure) -> Next {
