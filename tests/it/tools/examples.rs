@@ -4,7 +4,9 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
-use crate::fixtures::{children, client, example, mutex, server};
+use testbed::{Proxy, wait_until};
+
+use crate::fixtures::{SOON, children, client, example, mutex, server};
 
 /// The program as `cargo run --example` would start it, with the server that nobody harms.
 fn program(name: &str, arguments: &[&str]) -> Command {
@@ -264,4 +266,63 @@ fn executor(what: &str) -> Command {
     let mut command = Command::new(example("executor"));
     command.args([&server().connect_string(), what]);
     command
+}
+
+/// Two processes by the crate's own calls, while their connections break: what they say of their
+/// sections is in one file, in the order in which they have said it.
+#[test]
+fn sections_by_the_crate_do_not_overlap_while_connections_break() {
+    const SECTIONS: usize = 8;
+    let proxy = Proxy::start(server().addr());
+    let said = tempfile::NamedTempFile::new().expect("a file");
+    let open = || {
+        let file = std::fs::OpenOptions::new().append(true).open(said.path());
+        Stdio::from(file.expect("it is there"))
+    };
+    let read = || std::fs::read_to_string(said.path()).expect("lines");
+    let sections = SECTIONS.to_string();
+    let arguments = ["--lock", "/examples-by-the-crate", "--sections", &sections];
+    let processes: Vec<_> = (0..2)
+        .map(|_| {
+            let mut command = Command::new(example("by_the_crate"));
+            command.args(["--servers", &proxy.connect_string()]);
+            command.args(arguments).stdout(open());
+            command.spawn().expect("the example `by_the_crate`")
+        })
+        .collect();
+    for breaks in 1..=3 {
+        wait_until("they go on", SOON, || read().lines().count() >= breaks * 4);
+        proxy.reset_all();
+    }
+    for process in processes {
+        let output = process.wait_with_output().expect("it ends");
+        assert!(output.status.success(), "{output:?}");
+    }
+    let lines = read();
+    let lines: Vec<_> = lines.lines().collect();
+    assert_eq!(lines.len(), 2 * 2 * SECTIONS, "{lines:#?}");
+    for section in lines.chunks(2) {
+        let inside = section[0].strip_prefix("enter ").expect("it enters");
+        assert_eq!(section[1], format!("leave {inside}"), "{lines:#?}");
+    }
+    assert!(children(server(), "/examples-by-the-crate").is_empty());
+}
+
+/// A job that was stopped is gone on with, each step done once.
+#[test]
+fn progress_goes_on_where_the_last_process_stopped() {
+    let steps = |more: &[&str]| {
+        let all = [&["--lock", "/examples-progress", "--steps", "7"], more].concat();
+        let output = program("progress", &all).output();
+        let output = output.expect("the example `progress`");
+        assert!(output.status.success(), "{}", text(&output));
+        let said = text(&output);
+        let steps = said.lines().filter_map(|line| line.strip_prefix("step "));
+        steps
+            .map(|step| step.parse().expect("a number"))
+            .collect::<Vec<u32>>()
+    };
+    assert_eq!(steps(&["--stop-after", "3"]), [1, 2, 3]);
+    assert_eq!(steps(&[]), [4, 5, 6, 7]);
+    assert!(steps(&[]).is_empty());
 }
