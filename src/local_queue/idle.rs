@@ -4,6 +4,7 @@ use crate::session::observe::say;
 use std::sync::Arc;
 
 use super::release::{Next, Parting};
+use super::tenure_use::TenureUse;
 use super::{LocalQueue, Turn};
 use crate::error::Result;
 use crate::session::{LocalLock, OnTimer, OnWatchEvent};
@@ -13,10 +14,14 @@ use crate::tenure::OnRevoke;
 impl LocalQueue {
     /// Ends a tenure that is kept with nobody inside, if there is one. One that was lost has ended.
     pub(crate) fn end_idle(&self) -> Result<()> {
+        self.end_idle_if(|_| true)
+    }
+
+    fn end_idle_if(&self, ends: impl FnOnce(&TenureUse) -> bool) -> Result<()> {
         let tenure_use = {
             let mut local = self.state.lock();
             match std::mem::replace(&mut local.turn, Turn::Between) {
-                Turn::Idle { tenure_use, .. } => tenure_use,
+                Turn::Idle { tenure_use, .. } if ends(&tenure_use) => tenure_use,
                 turn => {
                     local.turn = turn;
                     return Ok(());
@@ -48,9 +53,10 @@ impl OnWatchEvent for LocalQueue {
 }
 
 impl OnRevoke for LocalQueue {
-    /// Somebody waits. A holder decides for itself; an idle tenure ends.
+    /// Somebody waits. A holder decides for itself; an idle tenure ends, if it is the one that was
+    /// told: this comes late, and a next tenure may be there already, whose own watches are silent.
     fn on_revoke(&self) {
-        if let Err(error) = self.end_idle() {
+        if let Err(error) = self.end_idle_if(|tenure_use| !tenure_use.is_good()) {
             say!(self.session, Warn, "{}: {error}", self.path());
         }
     }
@@ -83,8 +89,10 @@ impl OnTimer for LocalQueue {
 impl LocalLock for LocalQueue {
     fn reconnected(&self) {
         // Whoever came while there was no contact was not seen, and the watch is gone.
-        if !self.policy.linger.is_zero() {
-            self.on_revoke();
+        if !self.policy.linger.is_zero()
+            && let Err(error) = self.end_idle()
+        {
+            say!(self.session, Warn, "{}: {error}", self.path());
         }
     }
 

@@ -116,9 +116,19 @@ impl OnWatchEvent for SharedQueue {
 }
 
 impl OnRevoke for SharedQueue {
-    /// The members decide, and nobody joins any more; an idle group ends.
+    /// The members decide, and nobody joins any more; an idle group ends. This comes late: a next
+    /// group may be idle already, of which nobody has asked anything.
     fn on_revoke(&self) {
-        drop(self.send_off_idle());
+        let asked = {
+            let mut state = self.state.lock();
+            let is_asked = state
+                .idle_group()
+                .is_some_and(|(_, group)| !group.is_good());
+            is_asked.then(|| state.take_idle()).flatten()
+        };
+        if let Some(group) = asked {
+            drop(self.contest.send_off(&group.tenure, group.news));
+        }
     }
 }
 
