@@ -7,13 +7,14 @@
 //! stay, too, as that program may never make it again. So our folders bear a mark, their data's
 //! version, except those in kazoo's dialect.
 
+use zklock_protocol::Stat;
+
 use crate::session::observe::say;
 use std::sync::Arc;
 
 use crate::error::Result;
 use crate::session::backend::Refusal;
 use crate::session::{CallError, Contact, Session, Step};
-use crate::znode::node::NodeStat;
 use crate::znode::path::split;
 
 /// Removes one folder. Returns whether it was unused.
@@ -100,17 +101,17 @@ fn children(contact: &Contact<'_>, path: &str) -> Step<Vec<String>> {
 }
 
 /// The stat of a folder that is unused, or would be with `gone` of its children gone.
-fn unused_stat(contact: &Contact<'_>, path: &str, gone: usize) -> Step<Option<NodeStat>> {
+fn unused_stat(contact: &Contact<'_>, path: &str, gone: usize) -> Step<Option<Stat>> {
     let Some(stat) = contact.stat(path)? else {
         return Ok(None);
     };
-    let was_a_folder = stat.child_changes > 0 && stat.ephemeral_owner == 0;
-    let is_empty = usize::try_from(stat.children).is_ok_and(|children| children <= gone);
+    let was_a_folder = stat.cversion > 0 && stat.ephemeral_owner == 0;
+    let is_empty = usize::try_from(stat.num_children).is_ok_and(|children| children <= gone);
     if !was_a_folder || !is_empty {
         return Ok(None);
     }
     // Another program may never make its folder again, as kazoo does not.
-    let is_ours = stat.data_bytes == 0 && stat.version > 0;
+    let is_ours = stat.data_length == 0 && stat.version > 0;
     Ok(is_ours.then_some(stat))
 }
 

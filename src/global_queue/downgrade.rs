@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use zklock_protocol::Children;
+use zklock_protocol::{Children, CreateMode};
 
 use super::place::Won;
 use super::queue::GlobalQueue;
@@ -10,7 +10,6 @@ use crate::error::{Error, Result};
 use crate::session::backend::{Company, Refusal};
 use crate::session::{CallError, Contact, Orphan, Step, Waiter, found};
 use crate::tenure::{NewTenure, Tenure};
-use crate::znode::node::NodeMode;
 use crate::znode::path::split;
 use crate::znode::sequence::Sequence;
 use crate::znode::verdict::{Rule, TieOrder, Verdict, verdict_by};
@@ -109,7 +108,7 @@ impl GlobalQueue {
             folder,
             &[name],
             data,
-            NodeMode::Ephemeral,
+            CreateMode::EPHEMERAL,
             Company::Alone,
             None,
         )?;

@@ -3,16 +3,15 @@
 
 use std::sync::Arc;
 
-use zklock_protocol::Children;
+use zklock_protocol::{Children, CreateMode, Stat, WatchKind};
 
 use crate::error::{Error, Result};
-use crate::session::backend::{Company, Created, Refusal, WatchKind};
+use crate::session::backend::{Company, Created, Refusal};
 use crate::session::{
     CallError, Contact, Session, Step, Waiter, Wake, Watch, find_all_created, found,
 };
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::znode::names::{Class, Dialect, Grammar, fresh_guid};
-use crate::znode::node::{NodeMode, NodeStat};
 use crate::znode::path::{LockPath, split};
 
 /// So many creates go by themselves in a folder that has refused one for another reason than that it
@@ -174,13 +173,13 @@ impl Folder {
         found(contact.watch_children(watch))
     }
 
-    pub(crate) fn stat(&self, contact: &Contact<'_>, name: &str) -> Step<Option<NodeStat>> {
+    pub(crate) fn stat(&self, contact: &Contact<'_>, name: &str) -> Step<Option<Stat>> {
         contact.stat(&self.child(name))
     }
 
     /// An interest in the folder's children.
     pub(crate) fn watch(&self, contact: &Contact<'_>, wake: Option<Wake>) -> Watch {
-        Watch::new(contact, self.path.as_str(), WatchKind::Children, wake)
+        Watch::new(contact, self.path.as_str(), WatchKind::CHILDREN, wake)
     }
 }
 
@@ -198,7 +197,7 @@ fn make_missing(contact: &Contact<'_>, path: &str, data: &Arc<[u8]>, marked: boo
     let mut missing = vec![path];
     while let Some(path) = missing.last().copied() {
         let data = if missing.len() == 1 { data } else { &nothing };
-        match contact.create(path, data, NodeMode::Persistent) {
+        match contact.create(path, data, CreateMode::PERSISTENT) {
             Ok(_) => {
                 if marked {
                     mark(contact, path)?;

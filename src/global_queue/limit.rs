@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use zklock_protocol::WatchKind;
+
 use super::count;
 use super::folder::make_node;
 use crate::error::{Error, Result};
-use crate::session::backend::{Refusal, WatchKind};
+use crate::session::backend::Refusal;
 use crate::session::{CallError, Contact, Session, Step, Waiter, Watch, found};
 use crate::sync::Mutex;
 use crate::wait::bound::Bound;
@@ -84,7 +86,7 @@ impl Limit {
         let watch = Arc::new(Watch::new(
             contact,
             self.node().as_str(),
-            WatchKind::Data,
+            WatchKind::DATA,
             None,
         ));
         let said = self.read(contact, Some(&watch))?;

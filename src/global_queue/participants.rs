@@ -1,5 +1,7 @@
 //! The contenders of a queue, for people and tools; and what one participant can do to another.
 
+use zklock_protocol::Stat;
+
 use crate::session::observe::say;
 use std::sync::Arc;
 
@@ -10,7 +12,6 @@ use crate::session::{CallError, Contact, Step, found};
 use crate::tenure::REVOKE;
 use crate::znode::identity::Identity;
 use crate::znode::names::Class;
-use crate::znode::node::NodeStat;
 use crate::znode::path::split;
 use crate::znode::verdict::{Rule, queue};
 
@@ -25,7 +26,7 @@ pub(crate) struct Queued {
     pub(crate) holds: bool,
     /// It belongs to our session.
     pub(crate) ours: bool,
-    pub(crate) stat: NodeStat,
+    pub(crate) stat: Stat,
 }
 
 /// The nodes in a folder, in order, with their data.

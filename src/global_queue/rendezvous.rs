@@ -8,7 +8,7 @@
 
 mod way_out;
 
-use zklock_protocol::Children;
+use zklock_protocol::{Children, Stat, WatchKind};
 
 use crate::session::observe::say;
 use std::sync::Arc;
@@ -16,11 +16,10 @@ use std::sync::Arc;
 use super::folder::{Folder, make_node};
 use super::place::{Claim, Place};
 use crate::error::Result;
-use crate::session::backend::{Refusal, WatchKind};
+use crate::session::backend::Refusal;
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch, found, gone};
 use crate::tenure::{NewTenure, Tenure};
 use crate::znode::names::{Class, Grammar};
-use crate::znode::node::NodeStat;
 use crate::znode::path::{LockPath, split};
 
 /// The name of the node that says that all are there.
@@ -162,7 +161,7 @@ impl Rendezvous {
     /// us, the oldest of those who are there, to remove it.
     fn is_left_over(
         &self,
-        ready: &NodeStat,
+        ready: &Stat,
         own: i64,
         met: &[String],
         contact: &Contact<'_>,
@@ -296,11 +295,11 @@ impl Attempt<'_> {
         contact: &Contact<'_>,
         ready: &str,
         own: i64,
-    ) -> Step<Option<(Option<NodeStat>, Option<Children>)>> {
+    ) -> Step<Option<(Option<Stat>, Option<Children>)>> {
         let watch_before = self.ready_watch.take();
         self.note_ready(watch_before.as_ref());
         let wake = || Some(Wake::Signal(Arc::clone(contact.signal())));
-        let ready = Watch::new(contact, ready, WatchKind::Data, wake());
+        let ready = Watch::new(contact, ready, WatchKind::DATA, wake());
         let folder = self.at.folder.watch(contact, wake());
         let folder = self.folder_watch.insert(folder);
         let looked = contact.watch_stat_and_children(&ready, folder);
@@ -384,7 +383,7 @@ impl Attempt<'_> {
 /// Several may be at it. Whoever finds that another was faster looks again: that one may be
 /// cancelled before its delete.
 fn remove_exactly(contact: &Contact<'_>, path: &str, czxid: i64) -> Step<()> {
-    let is_it = |stat: &NodeStat| stat.czxid == czxid;
+    let is_it = |stat: &Stat| stat.czxid == czxid;
     loop {
         let Some(seen) = contact.stat(path)?.filter(is_it) else {
             return Ok(());
@@ -404,7 +403,7 @@ fn remove_exactly(contact: &Contact<'_>, path: &str, czxid: i64) -> Step<()> {
 }
 
 /// Deletes a node if its data has not been changed since. Returns whether it is gone.
-fn remove_version(contact: &Contact<'_>, path: &str, node: &NodeStat) -> Step<bool> {
+fn remove_version(contact: &Contact<'_>, path: &str, node: &Stat) -> Step<bool> {
     match gone(contact.delete(path, Some(node.version))) {
         Ok(_) => Ok(true),
         Err(CallError::Refused(Refusal::BadVersion)) => Ok(false),

@@ -1,6 +1,8 @@
 //! The one plain node that everybody tries to create: whoever creates it holds. There is no queue,
 //! so there is no order; and no GUID in its name, so a GUID in its data tells ours from others'.
 
+use zklock_protocol::{CreateMode, WatchKind};
+
 use crate::session::observe::say;
 use std::sync::Arc;
 
@@ -8,14 +10,13 @@ use super::folder::{Folder, make_node};
 use super::place::{Claim, Create, OthersWaiting, Place, Won};
 use super::{Contest, Departure, Queued, leave, participants};
 use crate::error::{Error, Result};
-use crate::session::backend::{Refusal, WatchKind};
+use crate::session::backend::Refusal;
 use crate::session::{
     CallError, Contact, ID, Proof, Session, Step, Waiter, Wake, Watch, find_plain, found,
 };
 use crate::tenure::{NewTenure, Tenure};
 use crate::znode::fencing::FencingToken;
 use crate::znode::names::Grammar;
-use crate::znode::node::NodeMode;
 use crate::znode::path::{LockPath, split};
 
 /// See the [module](self).
@@ -85,7 +86,7 @@ impl SingleNode {
     ) -> Step<Option<Proof>> {
         let data = with_id(&claim.data);
         loop {
-            let result = contact.create(self.path(), &data, NodeMode::Ephemeral);
+            let result = contact.create(self.path(), &data, CreateMode::EPHEMERAL);
             let by_data = || Proof::Data(Arc::clone(&data));
             // By its data only if there is nothing better: a stranger may write there at once.
             let proof = match &result {
@@ -121,7 +122,7 @@ impl SingleNode {
     ) -> Step<Option<Won>> {
         // Another's node could take the place of ours and be deleted by our release, so ours is
         // watched from the beginning.
-        let watch = Watch::new(contact, self.path(), WatchKind::Data, None);
+        let watch = Watch::new(contact, self.path(), WatchKind::DATA, None);
         let stat = match found(contact.watch_data(&watch))? {
             Some((found, stat))
                 if proof.is_of(&found, stat.czxid)
@@ -151,7 +152,7 @@ impl SingleNode {
     /// Waits once for the node to go.
     fn wait(&self, contact: &Contact<'_>, watching: &mut Option<Watch>) -> Step<()> {
         let wake = Wake::Signal(Arc::clone(contact.signal()));
-        let watch = Watch::new(contact, self.path(), WatchKind::Data, Some(wake));
+        let watch = Watch::new(contact, self.path(), WatchKind::DATA, Some(wake));
         let watch = watching.insert(watch);
         if let Some((_, stat)) = found(contact.watch_data(watch))? {
             if stat.ephemeral_owner == 0 {

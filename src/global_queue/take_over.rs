@@ -1,11 +1,12 @@
 //! Waiting for the one ahead, and taking over from it.
 
+use zklock_protocol::WatchKind;
+
 use crate::session::observe::say;
 use std::sync::Arc;
 
 use super::place::Won;
 use super::queue::Attempt;
-use crate::session::backend::WatchKind;
 use crate::session::{CallError, Contact, Step, Wake, Watch, found};
 use crate::tenure::{NewTenure, Tenure};
 use crate::znode::identity::Identity;
@@ -20,7 +21,7 @@ impl Attempt<'_> {
     ) -> Step<Option<Won>> {
         let path = self.queue.folder.child(on);
         let wake = Wake::Signal(Arc::clone(contact.signal()));
-        let ahead = Watch::new(contact, &path, WatchKind::Data, Some(wake));
+        let ahead = Watch::new(contact, &path, WatchKind::DATA, Some(wake));
         let ahead = self.node_watch.insert(ahead);
         let Some((data, _)) = found(contact.watch_data(ahead))? else {
             // It went since the list.

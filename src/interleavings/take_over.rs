@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
+use zklock_protocol::WatchKind;
 
 use super::readers::{Process, end};
 use super::{Chaos, FOLDER, Inside, PEACE, REFUSALS, Right, SCHEDULES, explore, until};
 use crate::local_queue::Policy;
 use crate::session::Watch;
-use crate::session::backend::WatchKind;
 use crate::session::memory::Ensemble;
 use crate::wait::bound::{Bound, deadline_after};
 
@@ -128,7 +128,7 @@ fn model_of_a_take_over_and_a_slow_removal() {
             let session = Arc::clone(&second.session);
             shuttle::thread::spawn(move || {
                 let contact = session.contact().expect("nothing breaks here");
-                let watch = Watch::new(&contact, FOLDER, WatchKind::Children, None);
+                let watch = Watch::new(&contact, FOLDER, WatchKind::CHILDREN, None);
                 contact.watch_children(&watch).expect("it stands");
             })
         };
@@ -137,7 +137,7 @@ fn model_of_a_take_over_and_a_slow_removal() {
             shuttle::thread::spawn(move || write(&second, &Bound::none(), &inside))
         };
         let ahead = first.writers.tenure().node().to_owned();
-        until(&ensemble, || second.line.watches(WatchKind::Data, &ahead));
+        until(&ensemble, || second.line.watches(WatchKind::DATA, &ahead));
         become_reader(first, &inside);
         writer.join().expect("no panic");
         onlooker.join().expect("no panic");

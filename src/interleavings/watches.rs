@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
 
+use zklock_protocol::WatchKind;
+
 use super::{BROKEN_CONNECTIONS, Chaos, LOST_SESSION, PEACE, SCHEDULES, explore, settle, until};
-use crate::session::backend::WatchKind;
 use crate::session::memory::{Ensemble, Line};
 use crate::session::{Contact, Session, Step, Waiter, Wake, Watch};
 use crate::sync::Mutex;
@@ -41,9 +42,9 @@ impl View {
 
     fn on(self) -> (&'static str, WatchKind) {
         match self {
-            Self::Data => (NODE, WatchKind::Data),
-            Self::Children => (NODE, WatchKind::Children),
-            Self::Child => (CHILD, WatchKind::Data),
+            Self::Data => (NODE, WatchKind::DATA),
+            Self::Children => (NODE, WatchKind::CHILDREN),
+            Self::Child => (CHILD, WatchKind::DATA),
         }
     }
 
@@ -113,7 +114,7 @@ impl Onlookers {
         let mut watching = None;
         let last = waiter.persist(NODE, |contact| {
             let wake = Wake::Signal(Arc::clone(contact.signal()));
-            let watch = Watch::new(contact, NODE, WatchKind::Data, Some(wake));
+            let watch = Watch::new(contact, NODE, WatchKind::DATA, Some(wake));
             let watch = watching.insert(watch);
             let (data, _) = contact.watch_data(watch)?;
             if data == CHANGES.to_be_bytes() {

@@ -8,6 +8,8 @@ use std::io::{self, Read};
 use std::ops::Range;
 use std::time::Duration;
 
+use zklock_protocol::EventKind;
+
 pub(super) const OP_PING: i32 = 11;
 pub(super) const OP_AUTH: i32 = 100;
 #[cfg(feature = "sasl")]
@@ -203,46 +205,19 @@ pub(super) fn reply(xid: i32, err: i32) -> Vec<u8> {
 
 /// What a watch told, and of which path, by the body of its event. `None`: it is none, or of a kind
 /// that only newer servers know.
-pub(super) fn node_event(body: &[u8]) -> Option<(NodeEvent, &str)> {
+pub(super) fn node_event(body: &[u8]) -> Option<(EventKind, &str)> {
     const FIXED: usize = REPLY_HEADER_BYTES + 4 + 4;
     let path = body
         .get(FIXED..)
         .filter(|path| path.len() >= LENGTH_BYTES)?;
     let path = buffer(path)?;
-    let event = match int(body, REPLY_HEADER_BYTES) {
-        1 => NodeEvent::Created,
-        2 => NodeEvent::Deleted,
-        3 => NodeEvent::DataChanged,
-        4 => NodeEvent::ChildrenChanged,
-        _ => return None,
-    };
+    let event = EventKind::numbered(int(body, REPLY_HEADER_BYTES))?;
     Some((event, std::str::from_utf8(path).ok()?))
 }
 
 /// The error number in the body of a reply.
 pub(super) fn reply_error(body: &[u8]) -> Option<i32> {
     (body.len() >= REPLY_HEADER_BYTES).then(|| int(body, 12))
-}
-
-/// What a watch told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NodeEvent {
-    Created,
-    Deleted,
-    DataChanged,
-    ChildrenChanged,
-}
-
-impl NodeEvent {
-    /// In the protocol.
-    pub(super) fn number(self) -> i32 {
-        match self {
-            Self::Created => 1,
-            Self::Deleted => 2,
-            Self::DataChanged => 3,
-            Self::ChildrenChanged => 4,
-        }
-    }
 }
 
 /// The header of a request.

@@ -22,9 +22,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
-use zklock_protocol::{SetWatches, WatchKind};
+use zklock_protocol::{EventKind, SetWatches, WatchKind};
 
-use super::frame::{self, NodeEvent};
+use super::frame;
 use super::lease::Epoch;
 use super::rouse::{Ready, Rouse};
 
@@ -236,11 +236,11 @@ impl Guest {
 
     /// An event came. The handle is told of it, if it is about a watch of its own. Returns what is
     /// dropped without locks, and not before the session has heard of the event.
-    pub(super) fn event(&self, event: NodeEvent, path: &str) -> Vec<Arc<dyn Interest>> {
+    pub(super) fn event(&self, event: EventKind, path: &str) -> Vec<Arc<dyn Interest>> {
         let kinds: &[WatchKind] = match event {
-            NodeEvent::Deleted => &[WatchKind::DATA, WatchKind::CHILDREN],
-            NodeEvent::Created | NodeEvent::DataChanged => &[WatchKind::DATA],
-            NodeEvent::ChildrenChanged => &[WatchKind::CHILDREN],
+            EventKind::NodeDeleted => &[WatchKind::DATA, WatchKind::CHILDREN],
+            EventKind::NodeCreated | EventKind::NodeDataChanged => &[WatchKind::DATA],
+            EventKind::NodeChildrenChanged => &[WatchKind::CHILDREN],
         };
         let mut watched = self.watched.lock();
         if watched.is_empty() {
@@ -385,8 +385,8 @@ impl Guest {
     /// By an event that the crate hands to the watchers of this kind.
     fn tell_to_look(&self, (kind, path): &Watching, why: Told) {
         let event = match *kind {
-            WatchKind::CHILDREN => NodeEvent::ChildrenChanged,
-            _ => NodeEvent::DataChanged,
+            WatchKind::CHILDREN => EventKind::NodeChildrenChanged,
+            _ => EventKind::NodeDataChanged,
         };
         let state = match why {
             Told::LookAgain => frame::SYNC_CONNECTED,

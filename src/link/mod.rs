@@ -102,10 +102,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use zklock_protocol::WatchKind;
+use zklock_protocol::{EventKind, WatchKind};
 
 pub(crate) use self::clock::Clock;
-pub(crate) use self::frame::NodeEvent;
 #[cfg(feature = "zookeeper")]
 pub(crate) use self::gate::Admitted;
 use self::gate::Gate;
@@ -171,7 +170,7 @@ pub(crate) trait LinkObserver: Send + Sync {
     fn on_link(&self, event: LinkEvent);
     /// A watch fired, on the node at this path: of all events of watches that servers have sent,
     /// over the life of the link, the one with this number.
-    fn on_event(&self, _event: NodeEvent, _path: &str, _number: u64) {}
+    fn on_event(&self, _event: EventKind, _path: &str, _number: u64) {}
     /// A handle of the crate leaves a watch of this kind on the node at this path, on this
     /// connection. Until what is returned is dropped, nobody else takes it off; `taken_off` is called
     /// if somebody may have. Called without locks. `None`: nobody else leaves watches.

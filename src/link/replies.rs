@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use zklock_protocol::ErrorCode;
+use zklock_protocol::{ErrorCode, EventKind};
 
 use super::LinkEvent;
 use super::dial::is_timeout;
-use super::frame::{self, FrameBuffer, Next, NodeEvent, ReplyHeader};
+use super::frame::{self, FrameBuffer, Next, ReplyHeader};
 use super::guest::{Guest, Interest, Watching};
 use super::in_flight::Answered;
 use super::said::Said;
@@ -110,7 +110,7 @@ fn next_bytes(
 enum News {
     Said(Said),
     Event {
-        event: NodeEvent,
+        event: EventKind,
         path: String,
         number: u64,
         /// Of handles, which are dropped after.

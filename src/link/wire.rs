@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use zklock_protocol::WatchKind;
 
+use zklock_protocol::EventKind;
+
 use super::ahead::Ahead;
 use super::alarm::Alarm;
 use super::chain::{Cadence, Opening};
 use super::clock::Moment;
-use super::frame::{self, NodeEvent, RequestHeader};
+use super::frame::{self, RequestHeader};
 use super::group::Group;
 use super::guest::{Guest, Interest, TakenOff};
 use super::in_flight::{Ended, Held, HeldBack, InFlight};
@@ -248,7 +250,7 @@ impl Wire {
     }
 
     /// To be called with `state` unlocked.
-    pub(super) fn tell_event(&self, event: NodeEvent, path: &str, number: u64) {
+    pub(super) fn tell_event(&self, event: EventKind, path: &str, number: u64) {
         self.observer.on_event(event, path, number);
     }
 

@@ -4,12 +4,13 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use zklock_protocol::WatchKind;
+
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::make_node;
 use crate::recipe::node_data::NodeData;
 use crate::recipe::shown::show;
-use crate::session::backend::WatchKind;
 use crate::session::{Contact, Session, Step, Waiter, Wake, Watch, found, gone};
 use crate::wait::bound::{AcquireOptions, Bound, Patience};
 use crate::znode::path::LockPath;
@@ -170,7 +171,7 @@ impl Barrier {
         let mut watching = None;
         self.persist(bound, |contact| {
             let wake = Wake::Signal(Arc::clone(contact.signal()));
-            let watch = Watch::new(contact, self.path(), WatchKind::Data, Some(wake));
+            let watch = Watch::new(contact, self.path(), WatchKind::DATA, Some(wake));
             let watch = watching.insert(watch);
             let Some((_, stat)) = found(contact.watch_data(watch))? else {
                 return Ok(Some(()));

@@ -1,5 +1,7 @@
 //! [`CountChanges`]: the numbers that a shared count changes to.
 
+use zklock_protocol::WatchKind;
+
 use crate::session::observe::say;
 use std::fmt;
 use std::ops::Deref;
@@ -10,7 +12,6 @@ use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::count;
-use crate::session::backend::WatchKind;
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch};
 use crate::wait::bound::Bound;
 use crate::wait::cancel::CancelToken;
@@ -117,7 +118,7 @@ impl Observer {
     /// Looks and tells, and leaves a watch.
     fn look(&mut self, contact: &Contact<'_>, watching: &mut Option<Watch>) -> Step<()> {
         let wake = Wake::Signal(Arc::clone(contact.signal()));
-        let watch = Watch::new(contact, self.path.as_str(), WatchKind::Data, Some(wake));
+        let watch = Watch::new(contact, self.path.as_str(), WatchKind::DATA, Some(wake));
         let watch = watching.insert(watch);
         match count::read(contact, &self.path, self.initial, Some(watch)) {
             Ok(value) => self.tell(value.number),

@@ -6,13 +6,14 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
+use zklock_protocol::CreateMode;
+
 use self::plan::{Planned, in_question, plan};
 
 use crate::error::{Error, Result, StepRefusal};
 use crate::session::backend::{Change, Changed, Refusal};
 use crate::session::{CallError, Changes, Contact, LossReason, Step};
 use crate::tenure::Tenure;
-use crate::znode::node::NodeMode;
 use crate::znode::path;
 
 /// How often a transaction is sent whose steps depend on what exists, if that changes all the time.
@@ -102,7 +103,7 @@ impl<'g> Transaction<'g> {
         let change = Change::Create {
             path: path.to_owned(),
             data: Arc::from(data.into()),
-            mode: NodeMode::Persistent,
+            mode: CreateMode::PERSISTENT,
         };
         self.with(Planned::Change(change), None)
     }

@@ -6,16 +6,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use zklock_protocol::Children;
 #[cfg(not(shuttle))]
 use zklock_protocol::ErrorCode;
+use zklock_protocol::{Children, CreateMode, Stat, WatchKind};
 
 #[cfg(not(shuttle))]
 use super::refusal::{Asked, meaning};
 pub(crate) use super::refusal::{NotNow, Refusal};
 use crate::link::Epoch;
 pub(crate) use crate::link::voice::Company;
-use crate::znode::node::{NodeMode, NodeStat};
 
 /// The result of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,25 +59,6 @@ impl Answer {
             events_before: 0,
         }
     }
-}
-
-/// The two kinds of one-shot watches that a read can leave.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum WatchKind {
-    /// Left by `Data` and `Stat`: fires when the node is deleted or its data set; left by `Stat`
-    /// on a missing node, when it is created.
-    Data,
-    /// Left by `Children`: fires when a child comes or goes, or the node is deleted.
-    Children,
-}
-
-/// What a watch told.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum WatchEvent {
-    Created,
-    Deleted,
-    DataChanged,
-    ChildrenChanged,
 }
 
 /// Waits for the answers to what was sent together.
@@ -126,13 +106,13 @@ pub(crate) enum Request {
     Create {
         path: String,
         data: Arc<[u8]>,
-        mode: NodeMode,
+        mode: CreateMode,
     },
     /// With a version, only if the data has it still.
     Delete { path: String, version: Option<i32> },
-    /// Names of the children. With `watch`, a [`WatchKind::Children`] is left (not on `NoNode`).
+    /// Names of the children. With `watch`, a [`WatchKind::CHILDREN`] is left (not on `NoNode`).
     Children { path: String, watch: bool },
-    /// The data. With `watch`, a [`WatchKind::Data`] is left (not on `NoNode`).
+    /// The data. With `watch`, a [`WatchKind::DATA`] is left (not on `NoNode`).
     Data { path: String, watch: bool },
     /// Replaces the data; with a version, only if it has it still.
     Set {
@@ -140,7 +120,7 @@ pub(crate) enum Request {
         data: Arc<[u8]>,
         version: Option<i32>,
     },
-    /// The stat. With `watch`, a [`WatchKind::Data`] is left, *also on a missing node*.
+    /// The stat. With `watch`, a [`WatchKind::DATA`] is left, *also on a missing node*.
     Stat { path: String, watch: bool },
     /// Takes the watch that `Children` or `Data` left off the server.
     Unwatch { path: String, kind: WatchKind },
@@ -158,7 +138,7 @@ pub(crate) enum Change {
     Create {
         path: String,
         data: Arc<[u8]>,
-        mode: NodeMode,
+        mode: CreateMode,
     },
     Delete {
         path: String,
@@ -190,8 +170,8 @@ pub(crate) enum Reply {
     Created(Created),
     Done,
     Children(Children),
-    Data(Vec<u8>, NodeStat),
-    Stat(Option<NodeStat>),
+    Data(Vec<u8>, Stat),
+    Stat(Option<Stat>),
     /// All changes were made.
     Multi(Vec<Changed>),
     /// None was, as this one was refused.
@@ -218,7 +198,7 @@ pub(crate) enum Changed {
     Created(Created),
     /// Deleted, or checked.
     Done,
-    Set(NodeStat),
+    Set(Stat),
 }
 
 impl Changed {
@@ -264,9 +244,9 @@ impl Request {
     /// The watch that this request leaves, if it succeeds.
     pub(crate) fn watch(&self) -> Option<(&str, WatchKind)> {
         match self {
-            Self::Children { path, watch: true } => Some((path, WatchKind::Children)),
+            Self::Children { path, watch: true } => Some((path, WatchKind::CHILDREN)),
             Self::Data { path, watch: true } | Self::Stat { path, watch: true } => {
-                Some((path, WatchKind::Data))
+                Some((path, WatchKind::DATA))
             }
             _ => None,
         }

@@ -6,12 +6,10 @@
 
 use std::sync::Arc;
 
-use zklock_protocol::Children;
+use zklock_protocol::{Children, CreateMode, Stat, WatchKind};
 
 use super::Session;
-use super::backend::{
-    Answer, Change, Changed, Company, Created, NoReply, Refusal, Reply, Request, WatchKind,
-};
+use super::backend::{Answer, Change, Changed, Company, Created, NoReply, Refusal, Reply, Request};
 use super::call_error::{CallError, Step};
 use super::observe::say;
 use super::own_call::OwnCall;
@@ -21,7 +19,6 @@ use super::watches::{Wake, Watch};
 use crate::error::Error;
 use crate::link::{Epoch, NodeStands, SeekProof};
 use crate::wait::signal::{Signal, Wakes};
-use crate::znode::node::{NodeMode, NodeStat};
 
 /// See the [module](self).
 pub(crate) struct Contact<'a> {
@@ -34,7 +31,7 @@ pub(crate) struct Contact<'a> {
 const READS_AT_ONCE: usize = 256;
 
 /// A node's data and stat.
-pub(crate) type Seen = (Vec<u8>, NodeStat);
+pub(crate) type Seen = (Vec<u8>, Stat);
 
 /// What [`Contact::create_and_list`] came to.
 pub(crate) struct Entered {
@@ -159,7 +156,7 @@ impl<'a> Contact<'a> {
 
     // ---- calls ----
 
-    pub(crate) fn create(&self, path: &str, data: &Arc<[u8]>, mode: NodeMode) -> Step<Created> {
+    pub(crate) fn create(&self, path: &str, data: &Arc<[u8]>, mode: CreateMode) -> Step<Created> {
         loop {
             let request = Request::Create {
                 path: path.to_owned(),
@@ -182,7 +179,7 @@ impl<'a> Contact<'a> {
         folder: &str,
         names: &[String],
         data: &Arc<[u8]>,
-        mode: NodeMode,
+        mode: CreateMode,
         company: Company,
         watch: Option<&Watch>,
     ) -> Step<Entered> {
@@ -211,7 +208,7 @@ impl<'a> Contact<'a> {
         folder: &str,
         names: &[String],
         data: &Arc<[u8]>,
-        mode: NodeMode,
+        mode: CreateMode,
         company: Company,
     ) -> Step<Vec<Step<Created>>> {
         let requests = creates(folder, names, data, mode).collect();
@@ -264,14 +261,14 @@ impl<'a> Contact<'a> {
         }
     }
 
-    pub(crate) fn data(&self, path: &str) -> Step<(Vec<u8>, NodeStat)> {
+    pub(crate) fn data(&self, path: &str) -> Step<(Vec<u8>, Stat)> {
         let path = path.to_owned();
         self.read(Request::Data { path, watch: false }, None)
     }
 
     /// As [`Contact::data`], at least as new as all that was committed before this was asked: the
     /// server catches up with its leader first, in the same write.
-    pub(crate) fn newest_data(&self, path: &str) -> Step<(Vec<u8>, NodeStat)> {
+    pub(crate) fn newest_data(&self, path: &str) -> Step<(Vec<u8>, Stat)> {
         let path = path.to_owned();
         let sync = Request::Sync { path: path.clone() };
         let read = Request::Data { path, watch: false };
@@ -285,26 +282,26 @@ impl<'a> Contact<'a> {
     }
 
     /// As [`Contact::data`] of the path that `watch` is on, which is left there.
-    pub(crate) fn watch_data(&self, watch: &Watch) -> Step<(Vec<u8>, NodeStat)> {
+    pub(crate) fn watch_data(&self, watch: &Watch) -> Step<(Vec<u8>, Stat)> {
         let path = watch.path().to_owned();
         self.read(Request::Data { path, watch: true }, Some(watch))
     }
 
-    fn read(&self, request: Request, watch: Option<&Watch>) -> Step<(Vec<u8>, NodeStat)> {
+    fn read(&self, request: Request, watch: Option<&Watch>) -> Step<(Vec<u8>, Stat)> {
         match self.call_and_arm(request, watch)? {
             Reply::Data(data, stat) => Ok((data, stat)),
             _ => unreachable!("data is answered with data"),
         }
     }
 
-    pub(crate) fn stat(&self, path: &str) -> Step<Option<NodeStat>> {
+    pub(crate) fn stat(&self, path: &str) -> Step<Option<Stat>> {
         self.look(Request::stat(path))
     }
 
     /// As [`Contact::stat`] of the path that `watch` is on, which is left there also if there is
     /// no node.
     #[cfg(all(test, shuttle))]
-    pub(crate) fn watch_stat(&self, watch: &Watch) -> Step<Option<NodeStat>> {
+    pub(crate) fn watch_stat(&self, watch: &Watch) -> Step<Option<Stat>> {
         let path = watch.path().to_owned();
         match self.call_and_arm(Request::Stat { path, watch: true }, Some(watch))? {
             Reply::Stat(stat) => Ok(stat),
@@ -313,7 +310,7 @@ impl<'a> Contact<'a> {
     }
 
     /// As [`Contact::stat`] of each, so many in one write as leave room for others.
-    pub(crate) fn stats(&self, paths: &[String]) -> Step<Vec<Option<NodeStat>>> {
+    pub(crate) fn stats(&self, paths: &[String]) -> Step<Vec<Option<Stat>>> {
         let mut stats = Vec::with_capacity(paths.len());
         for some in paths.chunks(READS_AT_ONCE) {
             let requests = some.iter().map(Request::stat).collect();
@@ -347,7 +344,7 @@ impl<'a> Contact<'a> {
         Ok(data)
     }
 
-    fn look(&self, request: Request) -> Step<Option<NodeStat>> {
+    fn look(&self, request: Request) -> Step<Option<Stat>> {
         match self.call(request)? {
             Reply::Stat(stat) => Ok(stat),
             _ => unreachable!("a stat is answered with a stat"),
@@ -360,7 +357,7 @@ impl<'a> Contact<'a> {
         &self,
         node: &Watch,
         folder: &Watch,
-    ) -> Step<(Option<NodeStat>, Step<Children>)> {
+    ) -> Step<(Option<Stat>, Step<Children>)> {
         let stat = Request::Stat {
             path: node.path().to_owned(),
             watch: true,
@@ -390,7 +387,7 @@ impl<'a> Contact<'a> {
         path: &str,
         data: &Arc<[u8]>,
         version: Option<i32>,
-    ) -> Step<Option<NodeStat>> {
+    ) -> Step<Option<Stat>> {
         let request = Request::Set {
             path: path.to_owned(),
             data: Arc::clone(data),
@@ -552,7 +549,7 @@ fn creates<'a>(
     folder: &'a str,
     names: &'a [String],
     data: &'a Arc<[u8]>,
-    mode: NodeMode,
+    mode: CreateMode,
 ) -> impl Iterator<Item = Request> + 'a {
     names.iter().map(move |name| Request::Create {
         path: format!("{folder}/{name}"),

@@ -2,7 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
-use super::backend::WatchEvent;
+use zklock_protocol::EventKind;
+
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::wait::signal::{Signal, Wakes};
@@ -35,7 +36,7 @@ pub(crate) struct Notice {
 struct State {
     armed_after: Option<u64>,
     /// Before the read is answered: all that came, with their numbers.
-    early: Vec<(u64, WatchEvent)>,
+    early: Vec<(u64, EventKind)>,
     fired: Option<Fired>,
     wake: Option<Wake>,
 }
@@ -43,7 +44,7 @@ struct State {
 /// The first thing that a watch told.
 #[derive(Clone, Copy)]
 enum Fired {
-    Event(u64, WatchEvent),
+    Event(u64, EventKind),
     /// The watch may have been taken off the server on behalf of somebody else: read again.
     Removed,
 }
@@ -87,7 +88,7 @@ impl Notice {
         self.live.load(Ordering::Acquire)
     }
 
-    pub(super) fn event(&self, number: u64, event: WatchEvent) {
+    pub(super) fn event(&self, number: u64, event: EventKind) {
         let mut state = self.state.lock();
         let wake = match state.armed_after {
             None => {
@@ -128,16 +129,16 @@ impl Notice {
 
     /// Whether it fired, and the first event said that the watched node is gone. Its number.
     pub(crate) fn deleted_at(&self) -> Option<u64> {
-        self.first_of(WatchEvent::Deleted)
+        self.first_of(EventKind::NodeDeleted)
     }
 
     /// Whether it fired, and the first event said that the watched node, which was missing, is
     /// there. Its number.
     pub(crate) fn created_at(&self) -> Option<u64> {
-        self.first_of(WatchEvent::Created)
+        self.first_of(EventKind::NodeCreated)
     }
 
-    fn first_of(&self, event: WatchEvent) -> Option<u64> {
+    fn first_of(&self, event: EventKind) -> Option<u64> {
         match self.state.lock().fired {
             Some(Fired::Event(number, first)) if first == event => Some(number),
             _ => None,

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
+use zklock_protocol::CreateMode;
+
 use super::Session;
 use super::backend::{Answer, Change, Changed, Company, Created, NoReply, Reply, Request, Slot};
 use super::call_error::{CallError, Step};
@@ -9,7 +11,6 @@ use super::orphan::{Orphan, Proof};
 use super::phase::{Connection, NoContact};
 use crate::sync::Mutex;
 use crate::wait::signal::{Signal, Wakes};
-use crate::znode::node::NodeMode;
 
 /// Ends by exactly one transition: answered, or left. What is answered after its caller has left
 /// is cleaned up, or judged by what the caller has left for it.
@@ -151,17 +152,20 @@ fn left_by(request: &Request, result: Result<Reply, NoReply>) -> Vec<Orphan> {
 fn left_by_create(
     path: &str,
     data: &Arc<[u8]>,
-    mode: NodeMode,
+    mode: CreateMode,
     made: Option<Created>,
 ) -> Option<Orphan> {
     match (mode, made) {
-        (NodeMode::Persistent, _) => None,
-        (NodeMode::Ephemeral, _) => Some(Orphan::Plain {
+        (CreateMode::EPHEMERAL, _) => Some(Orphan::Plain {
             path: path.to_owned(),
             proof: Proof::Data(Arc::clone(data)),
         }),
-        (NodeMode::EphemeralSequential, Some(Created { path, .. })) => Some(Orphan::Node { path }),
-        (NodeMode::EphemeralSequential, None) => Some(Orphan::created(path)),
+        (CreateMode::EPHEMERAL_SEQUENTIAL, Some(Created { path, .. })) => {
+            Some(Orphan::Node { path })
+        }
+        (CreateMode::EPHEMERAL_SEQUENTIAL, None) => Some(Orphan::created(path)),
+        // Of no session.
+        _ => None,
     }
 }
 
@@ -196,7 +200,7 @@ mod tests {
     use super::*;
     use crate::session::backend::Refusal;
 
-    fn create(path: &str, mode: NodeMode) -> Change {
+    fn create(path: &str, mode: CreateMode) -> Change {
         Change::Create {
             path: path.to_owned(),
             data: Arc::from([]),
@@ -219,10 +223,10 @@ mod tests {
             version: None,
         };
         let request = Request::Multi(vec![
-            create("/a/_c_1-", NodeMode::EphemeralSequential),
+            create("/a/_c_1-", CreateMode::EPHEMERAL_SEQUENTIAL),
             delete,
-            create("/folder", NodeMode::Persistent),
-            create("/b/_c_2-", NodeMode::EphemeralSequential),
+            create("/folder", CreateMode::PERSISTENT),
+            create("/b/_c_2-", CreateMode::EPHEMERAL_SEQUENTIAL),
         ]);
         let done = Reply::Multi(vec![
             made("/a/_c_1-0000000003"),

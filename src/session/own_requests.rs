@@ -5,20 +5,18 @@ use std::time::Instant;
 
 use zklock_protocol::{
     ANY_VERSION, Acl as WireAcl, Create, CreateForm, CreateMode, ErrorCode, Part,
-    Reply as WireReply, Request as WireRequest, Stat, WatchKind as WireWatchKind,
+    Reply as WireReply, Request as WireRequest,
 };
 
 use super::acl::Acl;
 use super::backend::{
     self, Answer, Change, Changed, Created, NoReply, NotNow, NotOpen, Refusal, Reply, Request,
-    WatchKind,
 };
 use super::refusal::Asked;
 use crate::link::Link;
 use crate::link::known::Known;
 use crate::link::voice::{self, Company, MOST_BREAKS, NotSent};
 use crate::sync::Mutex;
-use crate::znode::node::{NodeMode, NodeStat};
 
 /// Knows the chroot, the ACL, and which words the servers do not know.
 pub(super) struct Speaker {
@@ -51,17 +49,13 @@ impl Speaker {
         }
     }
 
-    fn new_node(&self, form: CreateForm, path: &str, data: &[u8], mode: NodeMode) -> WireRequest {
+    fn new_node(&self, form: CreateForm, path: &str, data: &[u8], mode: CreateMode) -> WireRequest {
         WireRequest::Create(Create {
             form,
             path: self.full(path),
             data: Some(data.to_vec()),
             acl: Arc::clone(&self.acl),
-            mode: match mode {
-                NodeMode::Persistent => CreateMode::PERSISTENT,
-                NodeMode::Ephemeral => CreateMode::EPHEMERAL,
-                NodeMode::EphemeralSequential => CreateMode::EPHEMERAL_SEQUENTIAL,
-            },
+            mode,
             ttl_ms: -1,
         })
     }
@@ -70,11 +64,11 @@ impl Speaker {
         &self,
         path: &str,
         data: &[u8],
-        mode: NodeMode,
+        mode: CreateMode,
         is_harmless: impl FnOnce() -> bool,
     ) -> WireRequest {
         // Nobody needs the transaction that created a folder.
-        let wants_stat = mode != NodeMode::Persistent;
+        let wants_stat = mode != CreateMode::PERSISTENT;
         if wants_stat && self.create2.lock().may_ask(Instant::now(), is_harmless) {
             self.new_node(CreateForm::Create2, path, data, mode)
         } else {
@@ -113,10 +107,7 @@ impl Speaker {
             },
             Request::Unwatch { path, kind } => WireRequest::RemoveWatches {
                 path: self.full(path),
-                kind: match kind {
-                    WatchKind::Data => WireWatchKind::DATA,
-                    WatchKind::Children => WireWatchKind::CHILDREN,
-                },
+                kind: *kind,
             },
             Request::Multi(changes) => {
                 WireRequest::Multi(changes.iter().map(|one| self.say_change(one)).collect())
@@ -291,8 +282,8 @@ impl Answers {
             WireReply::Created { path, stat } => {
                 Reply::Created(self.created(&path, Some(stat.czxid)))
             }
-            WireReply::Stat(stat) => Reply::Stat(Some(stat.into())),
-            WireReply::Data { data, stat } => Reply::Data(data.unwrap_or_default(), stat.into()),
+            WireReply::Stat(stat) => Reply::Stat(Some(stat)),
+            WireReply::Data { data, stat } => Reply::Data(data.unwrap_or_default(), stat),
             WireReply::Children(names) => Reply::Children(names),
             _ => Reply::Done,
         })
@@ -310,7 +301,7 @@ impl Answers {
             Part::Done(_, WireReply::Created { path, stat }) => {
                 Changed::Created(self.created(&path, Some(stat.czxid)))
             }
-            Part::Done(_, WireReply::Stat(stat)) => Changed::Set(stat.into()),
+            Part::Done(_, WireReply::Stat(stat)) => Changed::Set(stat),
             Part::Done(..) | Part::Failed(_) => Changed::Done,
         });
         Ok(Reply::Multi(changed.collect()))
@@ -335,20 +326,6 @@ impl voice::Slot for Answers {
     }
 }
 
-impl From<Stat> for NodeStat {
-    fn from(stat: Stat) -> Self {
-        Self {
-            czxid: stat.czxid,
-            ctime: stat.ctime,
-            ephemeral_owner: stat.ephemeral_owner,
-            version: stat.version,
-            child_changes: stat.cversion,
-            children: stat.num_children,
-            data_bytes: stat.data_length,
-        }
-    }
-}
-
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
@@ -368,7 +345,7 @@ mod tests {
         let create = Request::Create {
             path: "/locks/a/lock-".to_owned(),
             data: Arc::from(*b"large"),
-            mode: NodeMode::EphemeralSequential,
+            mode: CreateMode::EPHEMERAL_SEQUENTIAL,
         };
         let said = || speaker.say(&create, || true);
         let mut connections = 1..;

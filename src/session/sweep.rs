@@ -1,6 +1,6 @@
 //! One slice of a sweep: some orphans, removed in three round trips, however many they are.
 
-use zklock_protocol::Children;
+use zklock_protocol::{Children, Stat};
 
 use crate::session::observe::say;
 use std::collections::BTreeMap;
@@ -11,7 +11,6 @@ use super::backend::{Company, Refusal, Reply, Request};
 use super::call_error::CallError;
 use super::contact::Contact;
 use super::orphan::{Left, Orphan};
-use crate::znode::node::NodeStat;
 
 /// What a slice came to.
 #[derive(Default)]
@@ -204,7 +203,7 @@ impl<'a> Looks<'a> {
     }
 
     /// Of the next plain one.
-    fn data(&mut self) -> Result<(Vec<u8>, NodeStat), No> {
+    fn data(&mut self) -> Result<(Vec<u8>, Stat), No> {
         let data = self.data.next().expect("each was looked at");
         if let Some(no) = &self.unsure {
             return Err(no.clone());

@@ -1,10 +1,11 @@
 //! What happens to a session: connections, breaks, losses, the end; and who is told.
 
+use zklock_protocol::EventKind;
+
 use crate::session::observe::say;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::backend::WatchEvent;
 use super::connection::ConnectionEvent;
 use super::loss::LossReason;
 use super::phase::Connection;
@@ -93,7 +94,7 @@ impl Session {
     }
 
     /// The event of a watch came: of those that the server has sent, the one with this number.
-    pub(crate) fn watch_event(&self, path: &str, event: WatchEvent, number: u64) {
+    pub(crate) fn watch_event(&self, path: &str, event: EventKind, number: u64) {
         self.watches.fire(path, event, number);
     }
 

@@ -26,8 +26,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use zklock_protocol::{EventKind, WatchKind};
+
 use super::Session;
-use super::backend::{Answer, Company, NoReply, Request, Slot, WatchEvent, WatchKind};
+use super::backend::{Answer, Company, NoReply, Request, Slot};
 pub(crate) use super::notice::{Notice, OnWatchEvent, Wake};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -251,11 +253,11 @@ impl Watches {
     }
 
     /// An event came for `path`; it is the one with this number.
-    pub(crate) fn fire(&self, path: &str, event: WatchEvent, number: u64) {
+    pub(crate) fn fire(&self, path: &str, event: EventKind, number: u64) {
         let kinds: &[WatchKind] = match event {
-            WatchEvent::Deleted => &[WatchKind::Data, WatchKind::Children],
-            WatchEvent::Created | WatchEvent::DataChanged => &[WatchKind::Data],
-            WatchEvent::ChildrenChanged => &[WatchKind::Children],
+            EventKind::NodeDeleted => &[WatchKind::DATA, WatchKind::CHILDREN],
+            EventKind::NodeCreated | EventKind::NodeDataChanged => &[WatchKind::DATA],
+            EventKind::NodeChildrenChanged => &[WatchKind::CHILDREN],
         };
         for kind in kinds {
             for notice in self.note(path, *kind, number) {
@@ -442,7 +444,7 @@ mod tests {
             Err(NoReply::NotNow(NotNow::Throttled))
         });
         let session = &stage.session;
-        let watch = Watch::on(session, 1, "/locks/a", WatchKind::Data, None);
+        let watch = Watch::on(session, 1, "/locks/a", WatchKind::DATA, None);
         watch.armed(0);
         drop(watch);
         let mut last = asked.recv_timeout(SOON).expect("asked at once");

@@ -3,17 +3,17 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use zklock_protocol::WatchKind as WireKind;
+use zklock_protocol::{EventKind, WatchKind};
 
 use super::Session;
 use super::acl::{Acl, Permissions};
-use super::backend::{Backend, NotOpen, Request, Slot, WatchEvent, WatchKind};
+use super::backend::{Backend, NotOpen, Request, Slot};
 use super::loss::LossReason;
 use super::own_requests::{Answers, Speaker};
 use super::phase::Connection;
 use super::watches::{OnWatchEvent, Wake, Watch};
 use crate::link::voice::Company;
-use crate::link::{Epoch, Interest, Link, LinkEvent, LinkObserver, NodeEvent, TakenOff};
+use crate::link::{Epoch, Interest, Link, LinkEvent, LinkObserver, TakenOff};
 
 /// The link, spoken to in its words.
 pub(crate) struct ZkBackend {
@@ -86,13 +86,7 @@ impl LinkObserver for ToSession {
         }
     }
 
-    fn on_event(&self, event: NodeEvent, path: &str, number: u64) {
-        let event = match event {
-            NodeEvent::Created => WatchEvent::Created,
-            NodeEvent::Deleted => WatchEvent::Deleted,
-            NodeEvent::DataChanged => WatchEvent::DataChanged,
-            NodeEvent::ChildrenChanged => WatchEvent::ChildrenChanged,
-        };
+    fn on_event(&self, event: EventKind, path: &str, number: u64) {
         let path = path.strip_prefix(self.chroot.as_str());
         if let (Some(session), Some(path)) = (self.session.upgrade(), path) {
             session.watch_event(if path.is_empty() { "/" } else { path }, event, number);
@@ -101,7 +95,7 @@ impl LinkObserver for ToSession {
 
     fn observe(
         &self,
-        kind: WireKind,
+        kind: WatchKind,
         path: &str,
         connection: u64,
         taken_off: TakenOff,
@@ -109,10 +103,6 @@ impl LinkObserver for ToSession {
         let session = self.session.upgrade()?;
         let path = path.strip_prefix(self.chroot.as_str())?;
         let path = if path.is_empty() { "/" } else { path };
-        let kind = match kind {
-            WireKind::CHILDREN => WatchKind::Children,
-            _ => WatchKind::Data,
-        };
         Some(GuestWatch::on(&session, connection, path, kind, taken_off))
     }
 

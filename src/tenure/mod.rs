@@ -3,6 +3,8 @@
 
 mod own_nodes;
 
+use zklock_protocol::Stat;
+
 use crate::session::observe::say;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
@@ -20,7 +22,6 @@ use crate::sync::{self, Mutex};
 use crate::wait::announcement::Announcement;
 use crate::wait::signal::{Signal, Wakes};
 use crate::znode::fencing::FencingToken;
-use crate::znode::node::NodeStat;
 
 /// How sure a holder can be of its lock, from a guard's `state`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -303,7 +304,7 @@ impl Tenure {
     }
 
     /// Whether `stat` is that of a node of ours.
-    pub(crate) fn is_own(&self, stat: &NodeStat) -> bool {
+    pub(crate) fn is_own(&self, stat: &Stat) -> bool {
         stat.ephemeral_owner == self.epoch.session_id()
             && self.made.is_none_or(|made| stat.czxid == made)
     }

@@ -5,11 +5,12 @@
 //! tenures that last (see `session::patrol`), a reconnect for all that survive it, and a revocable
 //! lock has it from the beginning. A shorter section learns of a removal when it ends.
 
+use zklock_protocol::WatchKind;
+
 use crate::session::observe::say;
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::{Ended, Tenure};
-use crate::session::backend::WatchKind;
 use crate::session::{Contact, LossReason, OnWatchEvent, Seen, Step, Wake, Watch, found};
 use crate::sync::Mutex;
 use crate::wait::announcement::Announcement;
@@ -88,7 +89,7 @@ impl Tenure {
         }
         let leave = |path: &String| {
             let this: Weak<Self> = Arc::downgrade(self);
-            Watch::new(contact, path, WatchKind::Data, Some(Wake::Lock(this)))
+            Watch::new(contact, path, WatchKind::DATA, Some(Wake::Lock(this)))
         };
         self.nodes().iter().map(leave).collect()
     }
@@ -180,6 +181,8 @@ impl OnWatchEvent for Tenure {
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
+    use zklock_protocol::Stat;
+
     use std::time::{Duration, Instant};
 
     use crossbeam_channel::{bounded, unbounded};
@@ -189,7 +192,6 @@ mod tests {
     use crate::session::retry::RetryPolicy;
     use crate::session::scripted::{Stage, stage};
     use crate::tenure::NewTenure;
-    use crate::znode::node::NodeStat;
 
     fn tenure(stage: &Stage, number: usize) -> Arc<Tenure> {
         let new = NewTenure {
@@ -214,14 +216,10 @@ mod tests {
             }
             assert!(matches!(request, Request::Data { watch: true, .. }));
             let _ = tell.send(());
-            let stat = NodeStat {
+            let stat = Stat {
                 czxid: 1,
-                ctime: 0,
                 ephemeral_owner: 100,
-                version: 0,
-                child_changes: 0,
-                children: 0,
-                data_bytes: 0,
+                ..Stat::default()
             };
             Ok(Reply::Data(Vec::new(), stat))
         });

@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use zklock_protocol::Stat;
+
 use crate::error::{Error, Result};
-use crate::znode::node::NodeStat;
 
 /// A number that grows from one holder of a lock to the next.
 ///
@@ -48,7 +49,7 @@ pub struct FencingToken(pub(crate) u64);
 
 impl FencingToken {
     /// The transaction that created a contender's node.
-    pub(crate) fn of(stat: &NodeStat) -> Result<Self> {
+    pub(crate) fn of(stat: &Stat) -> Result<Self> {
         Self::made_by(stat.czxid)
     }
 

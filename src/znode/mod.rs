@@ -5,7 +5,6 @@ pub(crate) mod fencing;
 pub(crate) mod identity;
 pub(crate) mod label;
 pub(crate) mod names;
-pub(crate) mod node;
 pub(crate) mod path;
 pub(crate) mod sequence;
 pub(crate) mod verdict;

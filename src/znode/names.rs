@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use uuid::Uuid;
 
+use zklock_protocol::CreateMode;
+
 use crate::znode::label::{LockName, PROTECTION, RwLabels, guid_of_length};
-use crate::znode::node::NodeMode;
 use crate::znode::sequence::Sequence;
 
 /// Whose node names a lock uses. All programs that share a lock's folder must use the same: each
@@ -229,12 +230,12 @@ impl Grammar {
     }
 
     /// The kind of node that a contender of this class is.
-    pub(crate) fn mode(&self, class: Class) -> NodeMode {
+    pub(crate) fn mode(&self, class: Class) -> CreateMode {
         match (class, self.dialect) {
             (Class::Lease, Dialect::Kazoo) | (Class::Member | Class::Sole, _) => {
-                NodeMode::Ephemeral
+                CreateMode::EPHEMERAL
             }
-            _ => NodeMode::EphemeralSequential,
+            _ => CreateMode::EPHEMERAL_SEQUENTIAL,
         }
     }
 
@@ -268,7 +269,7 @@ impl Grammar {
                 });
             }
             let (guid, sequence) = match self.mode(*class) {
-                NodeMode::EphemeralSequential => Sequence::split_off(name, label)?,
+                CreateMode::EPHEMERAL_SEQUENTIAL => Sequence::split_off(name, label)?,
                 _ => (name, Sequence(0)),
             };
             Some(Contender {

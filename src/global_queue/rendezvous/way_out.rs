@@ -2,13 +2,12 @@
 
 use std::sync::Arc;
 
-use zklock_protocol::Children;
+use zklock_protocol::{Children, WatchKind};
 
 use super::{Member, READY, Rendezvous, WayOut, remove_exactly, remove_version};
 use crate::error::Result;
 use crate::global_queue::leave;
 use crate::global_queue::place::OthersWaiting;
-use crate::session::backend::WatchKind;
 use crate::session::observe::say;
 use crate::session::{CallError, Contact, Step, Waiter, Wake, Watch, found, gone};
 use crate::tenure::Tenure;
@@ -196,7 +195,7 @@ impl Rendezvous {
                 return Err(CallError::Left(tenure.loss()));
             }
             let wake = Wake::Signal(Arc::clone(contact.signal()));
-            let watch = Watch::new(contact, &path, WatchKind::Data, Some(wake));
+            let watch = Watch::new(contact, &path, WatchKind::DATA, Some(wake));
             let watch = watching.insert(watch);
             match found(contact.watch_data(watch))? {
                 Some((_, stat)) if stat.czxid == companion.czxid => {

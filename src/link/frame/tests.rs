@@ -1,5 +1,7 @@
 //! Frames, whole and cut, long and lying.
 
+use zklock_protocol::EventKind;
+
 use super::*;
 
 /// Everything that `stream` brings, in reads of `step` bytes; `false` for what was too long.
@@ -124,10 +126,10 @@ fn events_say_what_happened_and_where() {
         event.map(|(event, path)| (event, path.to_owned()))
     };
     let each = [
-        NodeEvent::Created,
-        NodeEvent::Deleted,
-        NodeEvent::DataChanged,
-        NodeEvent::ChildrenChanged,
+        EventKind::NodeCreated,
+        EventKind::NodeDeleted,
+        EventKind::NodeDataChanged,
+        EventKind::NodeChildrenChanged,
     ];
     for (event_type, event) in (1..).zip(each) {
         let wanted = Some((event, "/a".to_owned()));

@@ -28,13 +28,13 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use zklock_protocol::{
-    ANY_VERSION, Create, CreateForm, CreateMode, ErrorCode, Reply, Request, Stat,
+    ANY_VERSION, Create, CreateForm, CreateMode, ErrorCode, EventKind, Reply, Request, Stat,
 };
 
 use super::frame::{self, ConnectRequest, ConnectResponse};
 use super::{
     AuthInfo, Backoff, Clock, Epoch, Gate, HostPort, LONGEST_WAIT, Link, LinkConfig, LinkEvent,
-    LinkObserver, NodeEvent,
+    LinkObserver,
 };
 
 /// Much longer than anything here takes.
@@ -96,7 +96,7 @@ struct Events {
 }
 
 /// What a watch told, of which path, and the number of that event.
-type NodeNews = (NodeEvent, String, u64);
+type NodeNews = (EventKind, String, u64);
 
 impl LinkObserver for Events {
     fn on_link(&self, event: LinkEvent) {
@@ -108,7 +108,7 @@ impl LinkObserver for Events {
         let _ = self.link.send(event);
     }
 
-    fn on_event(&self, event: NodeEvent, path: &str, number: u64) {
+    fn on_event(&self, event: EventKind, path: &str, number: u64) {
         let _ = self.nodes.send((event, path.to_owned(), number));
     }
 }

@@ -23,7 +23,7 @@ impl LinkObserver for Faulty {
         let _ = self.events.send(event);
     }
 
-    fn on_event(&self, _event: NodeEvent, path: &str, _number: u64) {
+    fn on_event(&self, _event: EventKind, path: &str, _number: u64) {
         assert_ne!(path, "/fault", "{FAULT}");
     }
 

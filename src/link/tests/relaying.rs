@@ -1,7 +1,5 @@
 //! What goes through while a connection stands.
 
-use zklock_protocol::Request;
-
 use super::super::voice::Answer;
 use super::*;
 
@@ -66,8 +64,8 @@ fn watch_events_are_told_in_their_order() {
         .0
         .send(&[event, unknown, frame::reply(xid, 0), other].concat());
     let told = || bench.nodes.recv_timeout(SOON).expect("an event");
-    assert_eq!(told(), (NodeEvent::Deleted, "/a".to_owned(), 1));
-    assert_eq!(told(), (NodeEvent::ChildrenChanged, "/b".to_owned(), 2));
+    assert_eq!(told(), (EventKind::NodeDeleted, "/a".to_owned(), 1));
+    assert_eq!(told(), (EventKind::NodeChildrenChanged, "/b".to_owned(), 2));
     assert_eq!(caller.reply(), (1, 0));
     caller.0.assert_silent();
 }

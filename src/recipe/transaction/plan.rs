@@ -5,8 +5,9 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use zklock_protocol::CreateMode;
+
 use crate::session::backend::Change;
-use crate::znode::node::NodeMode;
 
 /// A step as the caller gave it.
 #[derive(Clone, Debug)]
@@ -101,7 +102,7 @@ fn missing(exists: &mut HashSet<String>, path: &str, data: &[u8]) -> Option<Chan
     exists.insert(path.to_owned()).then(|| Change::Create {
         path: path.to_owned(),
         data: Arc::from(data),
-        mode: NodeMode::Persistent,
+        mode: CreateMode::PERSISTENT,
     })
 }
 

@@ -18,16 +18,15 @@ use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
 
+use zklock_protocol::{CreateMode, EventKind, WatchKind};
+
 use self::tree::{Tree, is_write};
-use super::backend::{
-    Answer, Backend, Company, NoReply, NotNow, NotOpen, Reply, Request, Slot, WatchEvent, WatchKind,
-};
+use super::backend::{Answer, Backend, Company, NoReply, NotNow, NotOpen, Reply, Request, Slot};
 use super::phase::Connection;
 use super::{LossReason, Session};
 use crate::link::Epoch;
 use crate::session::retry::RetryPolicy;
 use crate::sync::{self, Condvar, Mutex};
-use crate::znode::node::NodeMode;
 
 /// Longer than any test: in memory, a session ends when it is told to.
 const TIMEOUT: Duration = Duration::from_secs(3600);
@@ -103,7 +102,7 @@ impl Ensemble {
     pub(crate) fn write(&self, path: &str, data: &[u8]) {
         let mut tree = self.tree.lock();
         if tree.set(path, data, None).is_err() {
-            let made = tree.create(path, data, NodeMode::Persistent, 0);
+            let made = tree.create(path, data, CreateMode::PERSISTENT, 0);
             made.expect("its parent stands, and is no session's");
         }
     }
@@ -172,7 +171,7 @@ struct LineState {
     /// What was submitted and not answered.
     requests: VecDeque<(u64, Vec<Request>, Arc<dyn Slot>)>,
     /// What is on its way: each event with its number.
-    events: VecDeque<(String, WatchEvent, u64)>,
+    events: VecDeque<(String, EventKind, u64)>,
     /// They were taken to the tree, and are being answered.
     answering: bool,
     events_sent: u64,
@@ -343,7 +342,7 @@ impl Line {
         (is_open && tree.has_session(epoch.session_id())).then(|| epoch.session_id())
     }
 
-    fn send_event(&self, path: &str, event: WatchEvent) {
+    fn send_event(&self, path: &str, event: EventKind) {
         let mut state = self.state.lock();
         state.events_sent += 1;
         let number = state.events_sent;

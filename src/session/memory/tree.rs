@@ -5,11 +5,10 @@ use std::sync::Weak;
 
 use shuttle::rand::{Rng, thread_rng};
 
+use zklock_protocol::{CreateMode, EventKind, Stat, WatchKind};
+
 use super::Line;
-use crate::session::backend::{
-    Change, Changed, Created, Refusal, Reply, Request, WatchEvent, WatchKind,
-};
-use crate::znode::node::{NodeMode, NodeStat};
+use crate::session::backend::{Change, Changed, Created, Refusal, Reply, Request};
 use crate::znode::path::split;
 
 #[derive(Default)]
@@ -29,7 +28,7 @@ pub(super) struct Tree {
 #[derive(Clone)]
 pub(super) struct Node {
     pub(super) data: Vec<u8>,
-    pub(super) stat: NodeStat,
+    pub(super) stat: Stat,
     /// Counts creates of children: the next sequence number.
     creates: i32,
 }
@@ -64,7 +63,7 @@ impl Tree {
         &mut self,
         path: &str,
         data: &[u8],
-        mode: NodeMode,
+        mode: CreateMode,
         owner: i64,
     ) -> Done<String> {
         let (parent, _) = split(path);
@@ -74,7 +73,7 @@ impl Tree {
             if node.stat.ephemeral_owner != 0 {
                 return Err(Refusal::EphemeralParent);
             }
-            if mode == NodeMode::EphemeralSequential {
+            if mode == CreateMode::EPHEMERAL_SEQUENTIAL {
                 path = format!("{path}{:010}", node.creates);
             }
             node.creates += 1;
@@ -83,17 +82,14 @@ impl Tree {
             return Err(Refusal::NodeExists);
         }
         self.zxid += 1;
-        let stat = NodeStat {
+        let stat = Stat {
             czxid: self.zxid,
-            ctime: 0,
             ephemeral_owner: match mode {
-                NodeMode::Persistent => 0,
-                NodeMode::Ephemeral | NodeMode::EphemeralSequential => owner,
+                CreateMode::PERSISTENT => 0,
+                _ => owner,
             },
-            version: 0,
-            child_changes: 0,
-            children: 0,
-            data_bytes: i32::try_from(data.len()).expect("test data is small"),
+            data_length: i32::try_from(data.len()).expect("test data is small"),
+            ..Stat::default()
         };
         let node = Node {
             data: data.to_vec(),
@@ -102,20 +98,20 @@ impl Tree {
         };
         self.nodes.insert(path.clone(), node);
         let parent = split(&path).0.to_owned();
-        self.fire(WatchKind::Data, &path, WatchEvent::Created);
-        self.fire(WatchKind::Children, &parent, WatchEvent::ChildrenChanged);
+        self.fire(WatchKind::DATA, &path, EventKind::NodeCreated);
+        self.fire(WatchKind::CHILDREN, &parent, EventKind::NodeChildrenChanged);
         Ok(path)
     }
 
-    pub(super) fn set(&mut self, path: &str, data: &[u8], version: Option<i32>) -> Done<NodeStat> {
+    pub(super) fn set(&mut self, path: &str, data: &[u8], version: Option<i32>) -> Done<Stat> {
         let node = self.nodes.get_mut(path).ok_or(Refusal::NoNode)?;
         node.check(version)?;
         node.data = data.to_vec();
         node.stat.version += 1;
-        node.stat.data_bytes = i32::try_from(data.len()).expect("test data is small");
+        node.stat.data_length = i32::try_from(data.len()).expect("test data is small");
         let stat = node.stat;
         self.zxid += 1;
-        self.fire(WatchKind::Data, path, WatchEvent::DataChanged);
+        self.fire(WatchKind::DATA, path, EventKind::NodeDataChanged);
         Ok(stat)
     }
 
@@ -129,15 +125,15 @@ impl Tree {
         self.nodes.remove(path);
         let parent = split(path).0.to_owned();
         // The server's own order: the node's watches, then those of its folder.
-        self.fire(WatchKind::Data, path, WatchEvent::Deleted);
-        self.fire(WatchKind::Children, path, WatchEvent::Deleted);
-        self.fire(WatchKind::Children, &parent, WatchEvent::ChildrenChanged);
+        self.fire(WatchKind::DATA, path, EventKind::NodeDeleted);
+        self.fire(WatchKind::CHILDREN, path, EventKind::NodeDeleted);
+        self.fire(WatchKind::CHILDREN, &parent, EventKind::NodeChildrenChanged);
         Ok(())
     }
 
     /// Sends an event. Under the tree's lock, as each client gets its events in the order of the
     /// changes.
-    fn fire(&mut self, kind: WatchKind, path: &str, event: WatchEvent) {
+    fn fire(&mut self, kind: WatchKind, path: &str, event: EventKind) {
         let hits = self
             .watches
             .extract_if(.., |(of, at, _)| *of == kind && at == path);
@@ -239,7 +235,7 @@ impl Tree {
             Request::Children { path, watch } => {
                 let children = self.children(path)?;
                 if *watch {
-                    self.watch(WatchKind::Children, path, session_id);
+                    self.watch(WatchKind::CHILDREN, path, session_id);
                 }
                 Reply::Children(children.iter().collect())
             }
@@ -247,7 +243,7 @@ impl Tree {
                 let node = self.nodes.get(path).ok_or(Refusal::NoNode)?;
                 let reply = Reply::Data(node.data.clone(), node.stat);
                 if *watch {
-                    self.watch(WatchKind::Data, path, session_id);
+                    self.watch(WatchKind::DATA, path, session_id);
                 }
                 reply
             }
@@ -258,7 +254,7 @@ impl Tree {
             } => Reply::Stat(Some(self.set(path, data, *version)?)),
             Request::Stat { path, watch } => {
                 if *watch {
-                    self.watch(WatchKind::Data, path, session_id);
+                    self.watch(WatchKind::DATA, path, session_id);
                 }
                 Reply::Stat(self.nodes.get(path).map(|node| node.stat))
             }
