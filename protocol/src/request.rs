@@ -223,6 +223,28 @@ impl Request {
         }
     }
 
+    /// As [`Request::path`], to be changed.
+    pub fn path_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Create(create) => Some(&mut create.path),
+            Self::Delete { path, .. }
+            | Self::SetData { path, .. }
+            | Self::SetAcl { path, .. }
+            | Self::Check { path, .. }
+            | Self::Exists { path, .. }
+            | Self::GetData { path, .. }
+            | Self::GetChildren { path, .. }
+            | Self::GetChildren2 { path, .. }
+            | Self::GetAcl { path }
+            | Self::GetAllChildrenNumber { path }
+            | Self::Sync { path }
+            | Self::AddWatch { path, .. }
+            | Self::CheckWatches { path, .. }
+            | Self::RemoveWatches { path, .. } => Some(path),
+            _ => None,
+        }
+    }
+
     /// The requests inside of it, where it is one of several.
     #[must_use]
     pub fn parts(&self) -> &[Request] {

@@ -23,11 +23,12 @@ use crate::link::{
 };
 use crate::session::Stats;
 use crate::session::acl::Acl;
-use crate::session::backend::{Refusal, Request};
+use crate::session::backend::Refusal;
 use crate::session::connection::{ConnectionEvent, ConnectionState};
 use crate::session::observe::observer::Observer;
 use crate::session::retry::RetryPolicy;
-use crate::session::zk::{ToSession, ZkBackend};
+use crate::session::site::Site;
+use crate::session::zk::ToSession;
 use crate::session::{CLOSE_BOUND, CallError, Contact, Session, Step, Waiter, found};
 use crate::wait::bound::{Bound, deadline_after};
 
@@ -559,7 +560,10 @@ impl ClientBuilder {
         if let Some(tls) = &self.tls {
             tls.check().map_err(Error::invalid)?;
         }
-        let session = Session::new(self.servers.clone(), self.retry.clone(), self.observers);
+        let chroot = to.chroot.clone().unwrap_or_default();
+        let site = Site::new(chroot.clone(), &self.acl);
+        let (servers, retry) = (self.servers.clone(), self.retry.clone());
+        let session = Session::new(servers, retry, self.observers, site);
         // From here on the session is closed when this function fails.
         let client = Client {
             handle: Arc::new(Handle {
@@ -579,7 +583,7 @@ impl ClientBuilder {
                 initial: self.retry.initial,
                 max: self.retry.max,
             },
-            chroot: to.chroot.clone().unwrap_or_default(),
+            chroot,
             tick: self.tick,
             probe_by_sync: self.probe_by_sync,
             longest_wait: LONGEST_WAIT,
@@ -589,12 +593,9 @@ impl ClientBuilder {
         };
         let observer = Arc::new(ToSession {
             session: Arc::downgrade(&session),
-            chroot: to.chroot.clone().unwrap_or_default(),
         });
         let link = Arc::new(Link::new(config, observer));
-        let chroot = to.chroot.clone().unwrap_or_default();
-        let backend = ZkBackend::new(Arc::clone(&link), chroot, &self.acl);
-        session.attach(Box::new(backend));
+        session.attach(link.clone());
         #[cfg(feature = "zookeeper")]
         let _ = client.handle.link.set(Arc::clone(&link));
         link.start()
@@ -647,9 +648,8 @@ fn find_chroot(waiter: &Waiter<'_>, chroot: &str, create: bool, servers: &str) -
 fn make_root(contact: &Contact<'_>, chroot: &str) -> Step<()> {
     let ends = chroot.match_indices('/').map(|(at, _)| at).skip(1);
     for end in ends.chain([chroot.len()]) {
-        let path = chroot[..end].to_owned();
-        match contact.call(Request::MakeRoot { path }) {
-            Ok(_) | Err(CallError::Refused(Refusal::NodeExists)) => {}
+        match contact.create_above(&chroot[..end]) {
+            Ok(()) | Err(CallError::Refused(Refusal::NodeExists)) => {}
             // A folder above may exist although its ACL keeps us out.
             Err(CallError::Refused(Refusal::NoAuth)) if end < chroot.len() => {}
             Err(error) => return Err(error),

@@ -7,7 +7,7 @@ use zklock_protocol::{Children, CreateMode};
 use super::place::Won;
 use super::queue::GlobalQueue;
 use crate::error::{Error, Result};
-use crate::session::backend::{Company, Refusal};
+use crate::session::backend::{Batching, Refusal};
 use crate::session::{CallError, Contact, Orphan, Step, Waiter, found};
 use crate::tenure::{NewTenure, Tenure};
 use crate::znode::path::split;
@@ -109,7 +109,7 @@ impl GlobalQueue {
             &[name],
             data,
             CreateMode::EPHEMERAL,
-            Company::Alone,
+            Batching::Never,
             None,
         )?;
         match entered

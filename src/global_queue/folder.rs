@@ -6,7 +6,7 @@ use std::sync::Arc;
 use zklock_protocol::{Children, CreateMode, Stat, WatchKind};
 
 use crate::error::{Error, Result};
-use crate::session::backend::{Company, Created, Refusal};
+use crate::session::backend::{Batching, Created, Refusal};
 use crate::session::{
     CallError, Contact, Session, Step, Waiter, Wake, Watch, find_all_created, found,
 };
@@ -115,11 +115,11 @@ impl Folder {
     }
 
     /// A create that was refused would have all that shares its packet asked again.
-    pub(super) fn company(&self) -> Company {
+    pub(super) fn batching(&self) -> Batching {
         if self.unsure.load(Ordering::Relaxed) == 0 {
-            Company::Shared
+            Batching::Allowed
         } else {
-            Company::Alone
+            Batching::Never
         }
     }
 
@@ -145,7 +145,7 @@ impl Folder {
         const OVERHEAD: usize = 256;
         /// In a folder that may be missing: then all are refused.
         const FIRST: usize = 16;
-        if self.company() == Company::Alone {
+        if self.batching() == Batching::Never {
             return FIRST;
         }
         let each = self.path.as_str().len() + data_bytes + OVERHEAD;
@@ -220,7 +220,7 @@ fn make_missing(contact: &Contact<'_>, path: &str, data: &Arc<[u8]>, marked: boo
 
 /// A folder without its mark is never removed.
 fn mark(contact: &Contact<'_>, path: &str) -> Step<()> {
-    match contact.set(path, &Arc::from([]), Some(0)) {
+    match contact.set(path, &[], Some(0)) {
         Ok(_) | Err(CallError::Refused(_)) => Ok(()),
         Err(error) => Err(error),
     }

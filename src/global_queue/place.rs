@@ -266,7 +266,7 @@ impl Place {
                 &names,
                 &claim.data,
                 self.folder.grammar().mode(class),
-                self.folder.company(),
+                self.folder.batching(),
                 watch,
             )?;
             match self.note_created(contact, names, entered.created) {
@@ -301,7 +301,7 @@ impl Place {
             &names,
             &claim.data,
             self.folder.grammar().mode(class),
-            self.folder.company(),
+            self.folder.batching(),
         )?;
         match self.note_created(contact, names, created) {
             Ok(()) => {

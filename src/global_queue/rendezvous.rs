@@ -388,14 +388,14 @@ fn remove_exactly(contact: &Contact<'_>, path: &str, czxid: i64) -> Step<()> {
         let Some(seen) = contact.stat(path)?.filter(is_it) else {
             return Ok(());
         };
-        let set = match contact.set(path, &Arc::from([]), Some(seen.version)) {
+        let set = match contact.set(path, &[], Some(seen.version)) {
             Ok(set) => set,
             Err(CallError::Refused(Refusal::NoNode | Refusal::BadVersion)) => continue,
             Err(error) => return Err(error),
         };
-        let Some(set) = set.filter(is_it) else {
+        if !is_it(&set) {
             return Ok(());
-        };
+        }
         if remove_version(contact, path, &set)? {
             return Ok(());
         }

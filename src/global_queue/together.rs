@@ -26,13 +26,14 @@
 //! tenure begins on, and it shows our node with nobody ahead. The transaction answers with the
 //! nodes' names, but not with its own number, so a fencing token is asked for when it is wanted.
 
-use zklock_protocol::Children;
+use zklock_protocol::{Children, Request};
 
 use super::place::{Claim, Place, Won};
 use super::queue::{GlobalQueue, Obstacle};
 use crate::error::Error;
-use crate::session::backend::{Change, Changed};
+use crate::session::backend::Created;
 use crate::session::observe::say;
+use crate::session::site::new_node;
 use crate::session::{CallError, ChangedAndListed, Changes, Contact, Listing, Step, Wake, Watch};
 use crate::znode::path::split;
 use crate::znode::verdict::Verdict;
@@ -165,7 +166,7 @@ fn note_created(
 ) -> Step<()> {
     match created {
         Ok(Changes::Made(made)) => {
-            let made = made.into_iter().map(Changed::created);
+            let made = made.into_iter().map(Created::of);
             let mut unreadable = Ok(());
             for ((entrant, name), made) in entrants.iter_mut().zip(names).zip(made) {
                 let made = made.expect("a create is answered with a node");
@@ -244,13 +245,10 @@ impl Entrant<'_> {
         self.queue.folder.failure(error)
     }
 
-    fn create(&self, name: &str) -> Change {
+    fn create(&self, name: &str) -> Request {
         let folder = &self.queue.folder;
-        Change::Create {
-            path: folder.child(name),
-            data: Arc::clone(&self.claim.data),
-            mode: folder.grammar().mode(self.queue.class),
-        }
+        let mode = folder.grammar().mode(self.queue.class);
+        new_node(folder.child(name), &self.claim.data, mode)
     }
 
     fn watch(&self, contact: &Contact<'_>) -> Option<Watch> {

@@ -7,7 +7,7 @@
 //!
 //! - **All or nothing** holds for the `multi`: if one write of it is refused, none is done. Then each
 //!   of them is asked again, by itself, and gets an answer of its own. Only writes that are as good
-//!   as certain to be done are said in company, so that this is rare.
+//!   as certain to be done share packets, so that this is rare.
 //! - **A server that is too busy**, or at a loss, says so about the packet. That is the answer to each
 //!   of them: none is asked again at once.
 //! - **Lost** with its connection, a write may have been done or not, as always.
@@ -23,7 +23,7 @@ use zklock_protocol::{ErrorCode, Part, Reply};
 
 use super::group::{Group, Packet};
 use super::packet::{self, Pack};
-use super::voice::Answer;
+use super::voice::{Answer, NoReply};
 
 /// Of one packet with several requests in it, whoever fills it. Far below the least `jute.maxbuffer`
 /// that an ensemble could live with, and so little that a server is never long at one packet.
@@ -146,20 +146,16 @@ impl Batch {
 
     /// Hands every caller its answers, and returns the groups of which something was refused because
     /// of others, or of the packet. To be called without locks.
-    pub(super) fn answered(
-        mut self,
-        answers: Vec<Answer>,
-        events: &[u64],
-    ) -> (Outcome, Vec<Group>) {
+    pub(super) fn completed(mut self, answers: Vec<Answer>) -> (Outcome, Vec<Group>) {
         let contents = std::mem::take(&mut self.contents);
         let mut outcome = Outcome::default();
         let mut undone = Vec::new();
-        for ((content, answer), events_before) in contents.into_iter().zip(answers).zip(events) {
+        for (content, answer) in contents.into_iter().zip(answers) {
             match content {
-                Content::Alone(at) => self.answer(at, answer, *events_before),
+                Content::Alone(at) => self.answer(at, answer),
                 Content::Together(pack, all) => {
-                    outcome.note(pack, &answer);
-                    if !self.share_out(pack, &all, answer, *events_before) && pack == Pack::Write {
+                    outcome.note(pack, &answer.result);
+                    if !self.share_out(pack, &all, answer) && pack == Pack::Write {
                         undone.extend(all.iter().map(|at| at.group));
                     }
                 }
@@ -176,32 +172,40 @@ impl Batch {
         (outcome, unanswered)
     }
 
-    fn answer(&mut self, at: At, answer: Answer, events_before: u64) {
-        self.groups[at.group].answer(at.part, answer, events_before);
+    fn answer(&mut self, at: At, answer: Answer) {
+        self.groups[at.group].answer(at.part, answer);
     }
 
     /// Returns whether each of `all` has an answer now.
-    fn share_out(&mut self, pack: Pack, all: &[At], answer: Answer, events_before: u64) -> bool {
-        let each: Vec<Answer> = match answer {
-            Answer::Done(Reply::Parts(parts)) if pack == Pack::List || is_done(&parts) => parts
-                .into_iter()
-                .map(|part| match part {
-                    Part::Done(_, reply) => Answer::Done(reply),
-                    Part::Failed(error) => Answer::Refused(error),
-                })
-                .collect(),
-            Answer::Lost(_) => all
-                .iter()
-                .map(|at| self.groups[at.group].lost(at.part))
-                .collect(),
-            // Nothing about any of them, but about the server: each may ask again when it likes.
-            Answer::Refused(error) if !is_by_one(pack, error) => {
-                all.iter().map(|_| Answer::Refused(error)).collect()
+    fn share_out(&mut self, pack: Pack, all: &[At], answer: Answer) -> bool {
+        let events_before = answer.events_before;
+        let refused = |at: &At, error| self.groups[at.group].refused(at.part, error);
+        let each: Vec<Result<Reply, NoReply>> = match answer.result {
+            Ok(Reply::Parts(parts)) if pack == Pack::List || is_done(&parts) => {
+                let each = all.iter().zip(parts).map(|(at, part)| match part {
+                    Part::Done(_, reply) => Ok(reply),
+                    Part::Failed(error) => Err(refused(at, error)),
+                });
+                each.collect()
             }
-            Answer::Done(_) | Answer::Refused(_) => return false,
+            Err(NoReply::Lost(_)) => {
+                let lost = |at: &At| Err(self.groups[at.group].lost(at.part));
+                all.iter().map(lost).collect()
+            }
+            // Nothing about any of them, but about the server: each may ask again when it likes.
+            Err(NoReply::Refused { error, .. }) if !is_by_one(pack, error) => {
+                all.iter().map(|at| Err(refused(at, error))).collect()
+            }
+            _ => return false,
         };
-        for (at, answer) in all.iter().zip(each) {
-            self.answer(*at, answer, events_before);
+        for (at, result) in all.iter().zip(each) {
+            self.answer(
+                *at,
+                Answer {
+                    result,
+                    events_before,
+                },
+            );
         }
         true
     }
@@ -236,12 +240,17 @@ fn is_done(parts: &[Part]) -> bool {
 }
 
 impl Outcome {
-    fn note(&mut self, pack: Pack, answer: &Answer) {
-        let sign = match answer {
-            Answer::Lost(lost) if lost.by_server && lost.breaks > 0 => Sign::HungUp,
-            Answer::Refused(ErrorCode::UNIMPLEMENTED) => Sign::Unknown,
-            Answer::Lost(_) | Answer::Refused(ErrorCode::THROTTLED_OP) => Sign::Nothing,
-            Answer::Done(_) | Answer::Refused(_) => Sign::Answered,
+    fn note(&mut self, pack: Pack, result: &Result<Reply, NoReply>) {
+        let error = match result {
+            Err(NoReply::Refused { error, .. }) => Some(*error),
+            _ => None,
+        };
+        let sign = match (result, error) {
+            (Err(NoReply::Lost(lost)), _) if lost.by_server && lost.breaks > 0 => Sign::HungUp,
+            (_, Some(ErrorCode::UNIMPLEMENTED)) => Sign::Unknown,
+            // That it has no time says nothing of what it takes.
+            (_, Some(ErrorCode::THROTTLED_OP)) | (Err(_), None) => Sign::Nothing,
+            (Ok(_), _) | (_, Some(_)) => Sign::Answered,
         };
         let before = match pack {
             Pack::List => &mut self.lists,
@@ -249,11 +258,10 @@ impl Outcome {
         };
         *before = sign.max(*before);
         if pack == Pack::Write {
-            match answer {
-                Answer::Done(Reply::Parts(parts)) if is_done(parts) => self.done = true,
-                // That it has no time says nothing of what it takes.
-                Answer::Refused(ErrorCode::THROTTLED_OP) | Answer::Lost(_) => {}
-                Answer::Done(_) | Answer::Refused(_) => self.refused = true,
+            match (result, error) {
+                (Ok(Reply::Parts(parts)), _) if is_done(parts) => self.done = true,
+                (_, Some(ErrorCode::THROTTLED_OP)) | (Err(NoReply::Lost(_)), _) => {}
+                _ => self.refused = true,
             }
         }
     }

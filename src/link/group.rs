@@ -3,22 +3,22 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use zklock_protocol::{Expected, Request, opcode};
+use zklock_protocol::{ErrorCode, Expected, Request, opcode};
 
+use super::caller::Caller;
 use super::frame;
 use super::packet::{self, Pack, Shape, TooLarge};
-use super::recipient::Recipient;
-use super::voice::{Answer, Lost, Slot};
+use super::voice::{Answer, Completion, Lost, NoReply};
 
-/// Requests that one slot hears the answers to.
+/// Requests that one caller hears the answers to.
 pub(super) struct Group {
     frames: Vec<u8>,
     parts: Vec<Part>,
     /// In which it creates nodes, if in any: one for all.
     folder: Option<String>,
-    /// The answers so far, one for each part, with the number of events before it.
-    answers: Vec<Option<(Answer, u64)>>,
-    recipient: Recipient,
+    /// The answers so far, one for each part.
+    answers: Vec<Option<Answer>>,
+    caller: Caller,
 }
 
 /// One request of a group.
@@ -38,7 +38,10 @@ pub(super) struct Packet {
 }
 
 impl Group {
-    pub(super) fn encode(requests: &[Request], slot: Arc<dyn Slot>) -> Result<Self, TooLarge> {
+    pub(super) fn encode(
+        requests: &[Request],
+        completion: Arc<dyn Completion>,
+    ) -> Result<Self, TooLarge> {
         let mut frames = Vec::new();
         let mut parts = Vec::with_capacity(requests.len());
         let mut folder = None;
@@ -59,7 +62,7 @@ impl Group {
             answers: vec![None; parts.len()],
             parts,
             folder,
-            recipient: Recipient::new(slot, requests.len()),
+            caller: Caller::new(completion, requests.len()),
         })
     }
 
@@ -87,19 +90,19 @@ impl Group {
         self.parts[part].pack
     }
 
-    /// It will not be sent: its slot is not called.
+    /// It will not be sent: its caller hears nothing.
     pub(super) fn forget(mut self) {
-        self.recipient.forget();
+        self.caller.forget();
     }
 
-    /// For a group that shares no packet: its frames, and its slot.
-    pub(super) fn into_packets(self) -> (Vec<u8>, Vec<Packet>, Recipient) {
+    /// For a group that shares no packet: its frames, and its caller.
+    pub(super) fn into_packets(self) -> (Vec<u8>, Vec<Packet>, Caller) {
         let packets = self.parts.into_iter().map(|part| part.packet);
-        (self.frames, packets.collect(), self.recipient)
+        (self.frames, packets.collect(), self.caller)
     }
 
     /// Whether some of its requests can share a packet with each other.
-    pub(super) fn has_company_of_its_own(&self) -> bool {
+    pub(super) fn can_share_alone(&self) -> bool {
         let several = |pack| self.parts.iter().filter(|part| part.pack == pack).count() > 1;
         several(Pack::Write) || several(Pack::List)
     }
@@ -127,8 +130,14 @@ impl Group {
         self.answers[part].is_some()
     }
 
-    pub(super) fn answer(&mut self, part: usize, answer: Answer, events_before: u64) {
-        self.answers[part] = Some((answer, events_before));
+    pub(super) fn answer(&mut self, part: usize, answer: Answer) {
+        self.answers[part] = Some(answer);
+    }
+
+    /// A part is refused in a packet, as it would be by itself.
+    pub(super) fn refused(&self, part: usize, error: ErrorCode) -> NoReply {
+        let asked = self.parts[part].packet.shape.opcode;
+        NoReply::Refused { asked, error }
     }
 
     /// Some of its writes were not done: its lists, which were to see them, have not.
@@ -141,8 +150,8 @@ impl Group {
     }
 
     /// As the answer to a part that went down with its connection, or never went.
-    pub(super) fn lost(&self, part: usize) -> Answer {
-        Answer::Lost(Lost::by_us(self.parts[part].packet.shape.bytes))
+    pub(super) fn lost(&self, part: usize) -> NoReply {
+        NoReply::Lost(Lost::by_us(self.parts[part].packet.shape.bytes))
     }
 
     /// Tells the caller, if all is answered; otherwise gives the group back. To be called without
@@ -151,9 +160,8 @@ impl Group {
         if self.answers.iter().any(Option::is_none) {
             return Err(self);
         }
-        let answers = self.answers.drain(..).flatten();
-        let (answers, events) = answers.unzip();
-        self.recipient.answered(answers, events);
+        let answers = self.answers.drain(..).flatten().collect();
+        self.caller.completed(answers);
         Ok(())
     }
 
@@ -161,7 +169,7 @@ impl Group {
     pub(super) fn tell_lost(mut self) {
         for part in 0..self.len() {
             if !self.is_answered(part) {
-                self.answer(part, self.lost(part), 0);
+                self.answer(part, self.lost(part).into());
             }
         }
         let told = self.tell();

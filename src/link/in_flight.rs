@@ -7,11 +7,11 @@ use zklock_protocol::{ErrorCode, Expected, Malformed, Part, Reader, Reply, opcod
 
 use super::chain::Sent;
 use super::clock::Moment;
+use super::completed::{Completed, Recipient};
 use super::frame::{self, ReplyHeader, RequestHeader};
 use super::guest::{Guest, Interest, Left, Watching};
 use super::packet::Shape;
-use super::said::{Said, Told};
-use super::voice::{Heard, Lost, MOST_BREAKS};
+use super::voice::{Lost, RawReply};
 
 /// For so many kinds and lengths of requests we remember how many breaks they met.
 const MOST_SUSPICIONS: usize = 256;
@@ -30,7 +30,7 @@ pub(super) struct InFlight {
     own: usize,
     /// The replies so far to the group of our requests whose last one has none yet. The group is at
     /// the front, side by side, as it was added under one lock.
-    heard: Vec<Heard>,
+    replies: Vec<RawReply>,
     suspicions: Suspicions,
 }
 
@@ -61,7 +61,7 @@ pub(super) enum HeldBack {
     Own {
         shape: Shape,
         expected: Expected,
-        told: Option<Told>,
+        recipient: Option<Recipient>,
     },
     /// Answered by us, in its turn.
     Local {
@@ -117,7 +117,7 @@ enum Entry {
         expected: Expected,
         sent: Sent,
         /// With the last of those that were said together: who is told.
-        told: Option<Told>,
+        recipient: Option<Recipient>,
     },
     /// The link's own, to prove that the session is alive.
     Probe {
@@ -150,7 +150,7 @@ pub(super) enum Answered {
     /// One of our own; when all that were said together are answered, who is told, and what.
     Own {
         proof: Option<Sent>,
-        said: Option<Said>,
+        completed: Option<Completed>,
     },
     Probe(Probed),
     /// Our request to close the session.
@@ -303,7 +303,7 @@ impl InFlight {
         &mut self,
         shape: Shape,
         expected: Expected,
-        told: Option<Told>,
+        recipient: Option<Recipient>,
         sent: Sent,
     ) -> i32 {
         let xid = self.xid();
@@ -312,7 +312,7 @@ impl InFlight {
             shape,
             expected,
             sent,
-            told,
+            recipient,
         });
         self.own += 1;
         xid
@@ -404,21 +404,23 @@ impl InFlight {
                 shape,
                 expected,
                 sent,
-                told,
+                recipient,
                 ..
             }) => {
                 self.own -= 1;
                 self.suspicions.acquit(shape);
                 let proof = proof(shape.opcode, sent, header, record);
-                self.heard.push(Heard::Reply {
+                self.replies.push(RawReply::Reply {
+                    asked: shape.opcode,
                     expected,
                     error: ErrorCode(header.err),
                     record: record.to_vec(),
                     bytes: shape.bytes,
                     events_before,
                 });
-                let said = told.map(|told| Said::new(told, std::mem::take(&mut self.heard)));
-                Ok(Answered::Own { proof, said })
+                let completed = recipient
+                    .map(|recipient| Completed::new(recipient, std::mem::take(&mut self.replies)));
+                Ok(Answered::Own { proof, completed })
             }
             Some(Entry::Probe {
                 expected,
@@ -468,17 +470,20 @@ impl InFlight {
                     ..
                 } => {
                     // Whoever repeats what breaks connections breaks the next one, for everybody.
-                    let err = if self.suspicions.breaks(shape) < MOST_BREAKS {
-                        frame::ERR_CONNECTION_LOSS
-                    } else {
+                    let err = if self.loss(shape, by_server).is_poison() {
                         frame::ERR_MARSHALLING
+                    } else {
+                        frame::ERR_CONNECTION_LOSS
                     };
                     guest.answer(&frame::reply(number, err));
                     lost.interest(&guest, watching.as_ref());
                 }
                 Entry::Local { guest, number, err } => guest.answer(&frame::reply(number, err)),
-                Entry::Own { shape, told, .. } => {
-                    lost.told.extend(self.lost(shape, told, by_server));
+                Entry::Own {
+                    shape, recipient, ..
+                } => {
+                    let completed = self.lost(shape, recipient, by_server);
+                    lost.completed.extend(completed);
                 }
                 // They are left again on the next connection.
                 Entry::Again { .. } | Entry::Probe { .. } | Entry::Close { .. } => {}
@@ -495,8 +500,11 @@ impl InFlight {
                     lost.interest(&guest, watching.as_ref());
                 }
                 HeldBack::Local { guest, number, err } => guest.answer(&frame::reply(number, err)),
-                HeldBack::Own { shape, told, .. } => {
-                    lost.told.extend(self.lost(shape, told, by_server));
+                HeldBack::Own {
+                    shape, recipient, ..
+                } => {
+                    let completed = self.lost(shape, recipient, by_server);
+                    lost.completed.extend(completed);
                 }
             }
         }
@@ -504,13 +512,24 @@ impl InFlight {
         lost
     }
 
-    fn lost(&mut self, shape: Shape, told: Option<Told>, by_server: bool) -> Option<Said> {
-        self.heard.push(Heard::Nothing(Lost {
+    /// What is known of a request that went down with its connection.
+    fn loss(&self, shape: Shape, by_server: bool) -> Lost {
+        Lost {
             bytes: shape.bytes,
             breaks: self.suspicions.breaks(shape),
             by_server,
-        }));
-        told.map(|told| Said::new(told, std::mem::take(&mut self.heard)))
+        }
+    }
+
+    fn lost(
+        &mut self,
+        shape: Shape,
+        recipient: Option<Recipient>,
+        by_server: bool,
+    ) -> Option<Completed> {
+        let loss = self.loss(shape, by_server);
+        self.replies.push(RawReply::Lost(loss));
+        recipient.map(|recipient| Completed::new(recipient, std::mem::take(&mut self.replies)))
     }
 
     #[cfg(all(test, not(shuttle)))]
@@ -529,7 +548,7 @@ impl InFlight {
 #[derive(Default)]
 pub(super) struct AllLost {
     /// Who is told.
-    pub(super) told: Vec<Said>,
+    pub(super) completed: Vec<Completed>,
     /// Interests in watches that will never be left. To be dropped.
     pub(super) over: Vec<Arc<dyn Interest>>,
 }

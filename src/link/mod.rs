@@ -4,7 +4,7 @@
 //!
 //! ```text
 //!  callers -> Link::submit -------------------+--> outgoing --> server
-//!    slots <-----------------------.          |
+//!  callers <-----------------------.          |
 //!   handle <--loopback-- zklock-down <--------+----------------'
 //!   handle --loopback--> zklock-door ---------'
 //! ```
@@ -33,7 +33,7 @@
 //! and at the end says good-bye. Bytes for the server are queued under the lock of the
 //! [state](wire::State), and sent without waiting by whoever gets the right to send, for all; what
 //! the socket does not take then, `zklock-down` sends. So no caller, and neither thread, ever waits
-//! for a server's window. A slot is told by `zklock-down`. Each handle of the crate has a
+//! for a server's window. A caller is told by `zklock-down`. Each handle of the crate has a
 //! `zklock-door`, which reads what it sends.
 //!
 //! # Locks
@@ -51,8 +51,10 @@
 mod ahead;
 mod alarm;
 mod batch;
+mod caller;
 mod chain;
 mod clock;
+mod completed;
 mod dial;
 mod downstream;
 mod farewell;
@@ -72,10 +74,8 @@ mod lease;
 mod packet;
 mod probes;
 mod probing;
-mod recipient;
 mod replies;
 mod rouse;
-mod said;
 #[cfg(feature = "sasl")]
 mod sasl;
 #[cfg(not(feature = "sasl"))]

@@ -9,11 +9,11 @@ use std::time::Duration;
 use zklock_protocol::{ErrorCode, EventKind};
 
 use super::LinkEvent;
+use super::completed::Completed;
 use super::dial::is_timeout;
 use super::frame::{self, FrameBuffer, Next, ReplyHeader};
 use super::guest::{Guest, Interest, Watching};
 use super::in_flight::Answered;
-use super::said::Said;
 use super::wire::{Server, State, Wire};
 
 /// Brings replies to those who asked and to handles of the crate, tells of watch events, sends
@@ -108,7 +108,7 @@ fn next_bytes(
 
 /// What is to be told without a lock.
 enum News {
-    Said(Said),
+    Completed(Completed),
     Event {
         event: EventKind,
         path: String,
@@ -160,8 +160,8 @@ fn deliver(wire: &Wire, server: &Server, buffer: &mut FrameBuffer) -> Result<(),
     guests.iter().for_each(|guest| guest.flush());
     for news in delivered.news {
         match news {
-            News::Said(said) => {
-                let rest = said.tell();
+            News::Completed(completed) => {
+                let rest = completed.tell();
                 if let Some(why) = rest.malformed {
                     result = result.and(Err(format!("the server sent a reply that is {why}")));
                 }
@@ -304,8 +304,8 @@ fn note(
                 });
                 (proof, None)
             }
-            Ok(Answered::Own { proof, said }) => {
-                delivered.news.extend(said.map(News::Said));
+            Ok(Answered::Own { proof, completed }) => {
+                delivered.news.extend(completed.map(News::Completed));
                 (proof, None)
             }
             Ok(Answered::Probe(probed)) => {

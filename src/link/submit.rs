@@ -7,31 +7,31 @@ use zklock_protocol::Request;
 
 use super::Link;
 use super::batch::{Batch, Packing};
+use super::completed::{Recipient, Rest};
 use super::frame::{self, RequestHeader};
 use super::group::{Group, Packet};
 use super::guest::{Guest, Watching};
 use super::in_flight::{Held, HeldBack};
 use super::packet;
-use super::said::{Rest, Told};
-use super::voice::{Company, NotSent, Slot};
+use super::voice::{Batching, Completion, NotSent};
 use super::wire::{Server, State, Wire};
 
 impl Link {
     /// Says `requests` on exactly this connection, and returns before they are answered: never
-    /// blocks, but for the lock of the link. If they are not sent, the slot is never called; if they
+    /// blocks, but for the lock of the link. If they are not sent, nothing is ever completed; if they
     /// are, it is called once, perhaps before this returns.
     pub(crate) fn submit(
         &self,
         connection: u64,
         requests: &[Request],
-        company: Company,
-        slot: Arc<dyn Slot>,
+        batching: Batching,
+        completion: Arc<dyn Completion>,
     ) -> Result<(), NotSent> {
         if requests.is_empty() {
-            slot.answered(Vec::new(), Vec::new());
+            completion.completed(Vec::new());
             return Ok(());
         }
-        let group = Group::encode(requests, slot)?;
+        let group = Group::encode(requests, completion)?;
         let mut state = self.wire.state.lock();
         let server = match state.takes(connection, &group) {
             Ok(server) => server,
@@ -41,9 +41,9 @@ impl Link {
                 return Err(why);
             }
         };
-        let goes = match company {
-            Company::Shared => state.say_soon(&server, group),
-            Company::Alone => {
+        let goes = match batching {
+            Batching::Allowed => state.say_soon(&server, group),
+            Batching::Never => {
                 // Nothing overtakes what was said before it.
                 state.say_waiting(&server);
                 state.say(&server, group);
@@ -123,19 +123,25 @@ impl State {
         let batch = Batch::new(groups, packing);
         let mut frames = Vec::new();
         let packets = batch.write(&mut frames);
-        self.send(server, frames, packets, Told::Callers(Box::new(batch)));
+        self.send(server, frames, packets, Recipient::Batch(Box::new(batch)));
     }
 
     /// Says a group now, each request in a packet of its own.
     fn say(&mut self, server: &Server, group: Group) {
-        let (frames, packets, recipient) = group.into_packets();
-        self.send(server, frames, packets, Told::Caller(recipient));
+        let (frames, packets, caller) = group.into_packets();
+        self.send(server, frames, packets, Recipient::Caller(caller));
     }
 
     /// Numbers the packets in `frames`, and queues them, or keeps back those behind which a probe
     /// would stand for too long.
-    fn send(&mut self, server: &Server, mut frames: Vec<u8>, packets: Vec<Packet>, told: Told) {
-        let mut told = Some(told);
+    fn send(
+        &mut self,
+        server: &Server,
+        mut frames: Vec<u8>,
+        packets: Vec<Packet>,
+        recipient: Recipient,
+    ) {
+        let mut recipient = Some(recipient);
         let last = packets.len() - 1;
         let mut numbered = 0;
         for (index, packet) in packets.into_iter().enumerate() {
@@ -144,18 +150,18 @@ impl State {
                 shape,
                 expected,
             } = packet;
-            let told = told.take_if(|_| index == last);
+            let recipient = recipient.take_if(|_| index == last);
             if self.may_queue(server, numbered) {
                 numbered = frame.end;
                 let sent = self.stamp(server, shape.opcode);
-                let xid = self.in_flight.say(shape, expected, told, sent);
+                let xid = self.in_flight.say(shape, expected, recipient, sent);
                 frame::set_xid(&mut frames[frame], xid);
             } else {
                 let frame = frames[frame].to_vec();
                 let what = HeldBack::Own {
                     shape,
                     expected,
-                    told,
+                    recipient,
                 };
                 self.in_flight.hold(Held { frame, what });
             }

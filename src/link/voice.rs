@@ -1,9 +1,8 @@
-//! Requests of our own, on the same connection as the crate's.
+//! What is asked of the link, and what comes back.
 //!
-//! They are in the same queue of what is in flight, so their replies come in the same order, and a
-//! break of the connection answers them like all others. They can do what the crate has no words
-//! for: several requests in one write, transactions, a bound on the wait. The caller hands over a
-//! [`Slot`], waits on it with its own deadline, and may leave.
+//! All requests are in one queue of what is in flight, so their replies come in the same order, and
+//! a break of the connection answers them all. The caller hands over a [`Completion`], waits with its
+//! own deadline, and may leave.
 //!
 //! Answers and watch events are told by one thread, in the order in which the server has sent them.
 //! But a caller looks at its answer on its own thread, and an event that came later may be handled
@@ -18,30 +17,54 @@ use zklock_protocol::{ErrorCode, Expected, Malformed, Reply};
 use super::frame;
 use super::packet::TooLarge;
 
-/// After so many breaks in a row that met the same request, that request is taken for their cause.
-pub(crate) const MOST_BREAKS: u32 = 3;
-
 /// Hears the answers to what was submitted, once and all together.
-pub(crate) trait Slot: Send + Sync {
-    /// One answer for each request, in their order, and for each how many events of watches the
-    /// server had sent before it, over the life of the link. Called on a thread of the link, with
-    /// none of its locks held: may only signal.
-    fn answered(&self, answers: Vec<Answer>, events_before: Vec<u64>);
+pub(crate) trait Completion: Send + Sync {
+    /// One answer for each request, in their order. Called on a thread of the link, with none of its
+    /// locks held: may only signal.
+    fn completed(&self, answers: Vec<Answer>);
 }
 
-/// What became of a request.
+/// The answer to one request, and its place in what the server has said.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    Done(Reply),
-    /// The server refused.
-    Refused(ErrorCode),
+pub(crate) struct Answer {
+    pub(crate) result: Result<Reply, NoReply>,
+    /// How many events of watches the server had sent before this answer, over the life of the link.
+    /// An event goes by another way than an answer, and either can overtake the other; by this
+    /// number, and the events' own, their order on the server is known all the same.
+    pub(crate) events_before: u64,
+}
+
+/// Why a request was not done, or is not known to have been.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NoReply {
+    /// The server said no to a request with the number `asked`; what that means depends on it.
+    Refused { asked: i32, error: ErrorCode },
     /// The connection broke before the answer came, or the server cannot say what became of it: it
     /// may have been done or not.
     Lost(Lost),
+    /// No server has seen it.
+    NotSent(NotSent),
+}
+
+impl From<NoReply> for Answer {
+    /// With no event that is known to come before it.
+    fn from(no: NoReply) -> Self {
+        Self {
+            result: Err(no),
+            events_before: 0,
+        }
+    }
+}
+
+impl Answer {
+    /// Nothing is known, not even of whether the request could be to blame.
+    pub(crate) fn lost() -> Self {
+        NoReply::Lost(Lost::default()).into()
+    }
 }
 
 /// A request that went unanswered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost {
     /// The length of the request.
     pub(crate) bytes: usize,
@@ -54,21 +77,28 @@ pub(crate) struct Lost {
     pub(crate) by_server: bool,
 }
 
+/// After so many breaks in a row that met the same request, that request is taken for their cause.
+const MOST_BREAKS: u32 = 3;
+
 impl Lost {
     /// Not by what the server did.
     pub(super) fn by_us(bytes: usize) -> Self {
         Self {
             bytes,
-            breaks: 0,
-            by_server: false,
+            ..Self::default()
         }
+    }
+
+    /// Whether to repeat the request would break the next connection, too.
+    pub(crate) fn is_poison(self) -> bool {
+        self.breaks >= MOST_BREAKS
     }
 }
 
 /// Why nothing was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NotSent {
-    /// That connection is gone, or not open yet.
+    /// That connection is gone.
     NotOpen,
     /// A request is longer than any server takes.
     TooLarge { bytes: usize, most: usize },
@@ -102,15 +132,6 @@ impl fmt::Display for NotSent {
     }
 }
 
-/// Whether requests may go into one packet with others' that are said about the same time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Company {
-    /// As good as certain to be done, and not in a hurry of half a millisecond: see
-    /// [`batch`](super::batch). Of its requests, writes are done before lists.
-    Shared,
-    Alone,
-}
-
 impl From<TooLarge> for NotSent {
     fn from(TooLarge { bytes }: TooLarge) -> Self {
         Self::TooLarge {
@@ -120,44 +141,56 @@ impl From<TooLarge> for NotSent {
     }
 }
 
+/// Whether requests may share packets with others' that are asked about the same time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Batching {
+    /// For what is as good as certain to be done, and not in a hurry of half a millisecond: see
+    /// [`batch`](super::batch). Of these requests, writes are done before lists.
+    Allowed,
+    Never,
+}
+
 /// What came for one request, not yet looked at.
-pub(super) enum Heard {
+pub(super) enum RawReply {
     Reply {
+        asked: i32,
         expected: Expected,
         error: ErrorCode,
         record: Vec<u8>,
         bytes: usize,
         events_before: u64,
     },
-    /// And nothing will.
-    Nothing(Lost),
+    /// Nothing came, and nothing will.
+    Lost(Lost),
 }
 
-impl Heard {
-    /// The answer, and how many events there were before it.
-    pub(super) fn decode(self, malformed: &mut Option<Malformed>) -> (Answer, u64) {
+impl RawReply {
+    pub(super) fn decode(self, malformed: &mut Option<Malformed>) -> Answer {
         match self {
-            Self::Nothing(lost) => (Answer::Lost(lost), 0),
+            Self::Lost(lost) => NoReply::Lost(lost).into(),
             Self::Reply {
+                asked,
                 expected,
                 error,
                 record,
                 bytes,
                 events_before,
             } => {
-                let answer = match expected.read(error, &record) {
-                    Ok(Ok(reply)) => Answer::Done(reply),
+                let lost = NoReply::Lost(Lost::by_us(bytes));
+                let result = match expected.read(error, &record) {
+                    Ok(Ok(reply)) => Ok(reply),
                     // The connection ends with it.
-                    Ok(Err(error)) if error.is_outcome_unknown() => {
-                        Answer::Lost(Lost::by_us(bytes))
-                    }
-                    Ok(Err(error)) => Answer::Refused(error),
+                    Ok(Err(error)) if error.is_outcome_unknown() => Err(lost),
+                    Ok(Err(error)) => Err(NoReply::Refused { asked, error }),
                     Err(why) => {
                         malformed.get_or_insert(why);
-                        Answer::Lost(Lost::by_us(bytes))
+                        Err(lost)
                     }
                 };
-                (answer, events_before)
+                Answer {
+                    result,
+                    events_before,
+                }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What is said soon, so that it goes in company.
+//! Requests held briefly so that they can share a packet.
 //!
 //! While few packets of ours are in flight, whoever asks is sent at once. With [`MOST_IN_FLIGHT`],
 //! the server is busy with them, and one more would wait there for its turn; so it waits here
@@ -98,7 +98,7 @@ impl Waiting {
         }
         let packing = match groups.as_slice() {
             [] => return None,
-            [one] if !one.has_company_of_its_own() => Packing::NONE,
+            [one] if !one.can_share_alone() => Packing::NONE,
             several => self.experience.packing(several.len(), is_harmless),
         };
         Some((groups, packing))

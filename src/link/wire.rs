@@ -15,13 +15,13 @@ use super::ahead::Ahead;
 use super::alarm::Alarm;
 use super::chain::{Cadence, Opening};
 use super::clock::Moment;
+use super::completed::Completed;
 use super::frame::{self, RequestHeader};
 use super::group::Group;
 use super::guest::{Guest, Interest, TakenOff};
 use super::in_flight::{Ended, Held, HeldBack, InFlight};
 use super::lease::Epoch;
 use super::probing::Probing;
-use super::said::Said;
 use super::stream::Stream;
 use super::voice::NotSent;
 use super::waiting::Waiting;
@@ -367,7 +367,7 @@ impl Wire {
         self.changed.notify_all();
         guests.iter().for_each(|guest| guest.flush());
         drop(lost.over);
-        self.tell_lost(server.connection, lost.told);
+        self.tell_lost(server.connection, lost.completed);
         unsaid.into_iter().for_each(Group::tell_lost);
         self.tell(LinkEvent::Suspended {
             epoch: Arc::clone(&server.epoch),
@@ -377,7 +377,7 @@ impl Wire {
 
     /// Tells those whose requests went down with a connection. A reply among what they had heard
     /// before may be malformed: the connection is gone already.
-    pub(super) fn tell_lost(&self, connection: u64, told: Vec<Said>) {
+    pub(super) fn tell_lost(&self, connection: u64, told: Vec<Completed>) {
         for said in told {
             let rest = said.tell();
             rest.again.into_iter().for_each(Group::tell_lost);
@@ -554,10 +554,10 @@ impl State {
                 HeldBack::Own {
                     shape,
                     expected,
-                    told,
+                    recipient,
                 } => {
                     let sent = self.stamp(server, shape.opcode);
-                    self.in_flight.say(shape, expected, told, sent)
+                    self.in_flight.say(shape, expected, recipient, sent)
                 }
                 HeldBack::Local { guest, number, err } => {
                     self.in_flight.its_turn(guest, number, err);

@@ -48,6 +48,7 @@ mod tests {
     use crate::local_queue::{LocalQueue, Policy, SharedQueue};
     use crate::session::Session;
     use crate::session::retry::RetryPolicy;
+    use crate::session::site::Site;
     use crate::znode::names::{Class, Dialect, Grammar};
     use crate::znode::path::LockPath;
 
@@ -66,7 +67,12 @@ mod tests {
     /// event; and the client's end then waited for that very thread, which was to say good-bye.
     #[test]
     fn the_client_goes_with_the_users_last_handle_while_a_thread_of_it_has_the_queue() {
-        let session = Session::new("nowhere".into(), RetryPolicy::new(), Vec::new());
+        let session = Session::new(
+            "nowhere".into(),
+            RetryPolicy::new(),
+            Vec::new(),
+            Site::open(),
+        );
         let contest = |class| {
             let folder = LockPath::parse("/lock").expect("good");
             let grammar = Grammar::rw(Dialect::Curator);

@@ -349,9 +349,10 @@ impl fmt::Debug for OwnHold {
 mod tests {
     use std::sync::Weak;
 
+    use zklock_protocol::ErrorCode;
+
     use super::*;
     use crate::recipe::view::HoldView;
-    use crate::session::backend::{NoReply, NotNow};
     use crate::session::retry::RetryPolicy;
     use crate::session::scripted::{Stage, stage};
     use crate::tenure::{NewTenure, OnRevoke};
@@ -376,9 +377,7 @@ mod tests {
     /// A tenure can last for days, with many holds one after the other, and a hold with many views.
     #[test]
     fn nothing_is_kept_of_holds_and_views_that_have_gone() {
-        let stage = stage(RetryPolicy::new(), |_| {
-            Err(NoReply::NotNow(NotNow::Throttled))
-        });
+        let stage = stage(RetryPolicy::new(), |_| Err(ErrorCode::THROTTLED_OP));
         let tenure = tenure(&stage);
         tenure.make_revocable(Weak::<Nobody>::new());
         for _ in 0..100 {

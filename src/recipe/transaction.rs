@@ -6,12 +6,13 @@ use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use zklock_protocol::CreateMode;
+use zklock_protocol::{ANY_VERSION, CreateMode, Reply, Request};
 
 use self::plan::{Planned, in_question, plan};
 
 use crate::error::{Error, Result, StepRefusal};
-use crate::session::backend::{Change, Changed, Refusal};
+use crate::session::backend::Refusal;
+use crate::session::site::new_node;
 use crate::session::{CallError, Changes, Contact, LossReason, Step};
 use crate::tenure::Tenure;
 use crate::znode::path;
@@ -100,11 +101,7 @@ impl<'g> Transaction<'g> {
     /// Creates a persistent node with the client's ACL. The node above it must exist, or be created
     /// by an earlier step, such as [`ensure`](Self::ensure).
     pub fn create(self, path: &str, data: impl Into<Vec<u8>>) -> Self {
-        let change = Change::Create {
-            path: path.to_owned(),
-            data: Arc::from(data.into()),
-            mode: CreateMode::PERSISTENT,
-        };
+        let change = new_node(path.to_owned(), &data.into(), CreateMode::PERSISTENT);
         self.with(Planned::Change(change), None)
     }
 
@@ -137,24 +134,27 @@ impl<'g> Transaction<'g> {
     /// Sets the data of a node, whatever its version, or creates it with that data, and those above
     /// it as [`ensure`](Self::ensure) does. Its [`Outcome`] says which.
     pub fn put(self, path: &str, data: impl Into<Vec<u8>>) -> Self {
-        let (path, data) = (path.to_owned(), Arc::from(data.into()));
+        let (path, data) = (path.to_owned(), data.into());
         self.with(Planned::Put { path, data }, None)
     }
 
     /// Replaces the data of a node; with a version, only if the data still has that version.
     pub fn set(self, path: &str, data: impl Into<Vec<u8>>, version: Option<i32>) -> Self {
-        let change = Change::Set {
+        let change = Request::SetData {
             path: path.to_owned(),
-            data: Arc::from(data.into()),
-            version,
+            data: Some(data.into()),
+            version: version.unwrap_or(ANY_VERSION),
         };
         self.with(Planned::Change(change), version)
     }
 
     /// Deletes a node without children; with a version, only if its data still has that version.
     pub fn delete(self, path: &str, version: Option<i32>) -> Self {
-        let path = path.to_owned();
-        self.with(Planned::Change(Change::Delete { path, version }), version)
+        let change = Request::Delete {
+            path: path.to_owned(),
+            version: version.unwrap_or(ANY_VERSION),
+        };
+        self.with(Planned::Change(change), version)
     }
 
     /// Makes the other steps depend on a node: they are executed only if it exists, and with a
@@ -177,13 +177,16 @@ impl<'g> Transaction<'g> {
     /// # }
     /// ```
     pub fn check(self, path: &str, version: Option<i32>) -> Self {
-        let path = path.to_owned();
-        self.with(Planned::Change(Change::Check { path, version }), version)
+        let change = Request::Check {
+            path: path.to_owned(),
+            version: version.unwrap_or(ANY_VERSION),
+        };
+        self.with(Planned::Change(change), version)
     }
 
     fn with(mut self, step: Planned, version: Option<i32>) -> Self {
         let path = step.path();
-        let deletes = matches!(step, Planned::Change(Change::Delete { .. }));
+        let deletes = matches!(step, Planned::Change(Request::Delete { .. }));
         let wrong = if let Err(why) = path::check_any(path) {
             Some(why)
         } else if version.is_some_and(|version| version < 0) {
@@ -282,7 +285,7 @@ impl<'g> Transaction<'g> {
 
     /// The steps as changes. The answer to a refused multi is as new as what it was refused for, so a
     /// look after it sees that.
-    fn plan(&self) -> Step<Vec<(usize, Change)>> {
+    fn plan(&self) -> Step<Vec<(usize, Request)>> {
         let in_question = in_question(&self.steps);
         let mut exists = HashSet::new();
         if !in_question.is_empty() {
@@ -294,7 +297,7 @@ impl<'g> Transaction<'g> {
     }
 
     /// One for each step: that of its last change.
-    fn outcomes(&self, changes: &[(usize, Change)], changed: Vec<Changed>) -> Vec<Outcome> {
+    fn outcomes(&self, changes: &[(usize, Request)], changed: Vec<Reply>) -> Vec<Outcome> {
         let fences = changed.len() - changes.len();
         let made = changes.iter().zip(changed.into_iter().skip(fences));
         let mut outcomes: Vec<Outcome> = Vec::with_capacity(self.steps.len());
@@ -302,7 +305,7 @@ impl<'g> Transaction<'g> {
             outcomes.truncate(*number);
             outcomes.push(match &self.steps[*number] {
                 Planned::Ensure { .. } => Outcome::Ensured {
-                    created: matches!(change, Change::Create { .. }),
+                    created: matches!(change, Request::Create(_)),
                 },
                 Planned::Change(_) | Planned::Put { .. } => outcome(change, changed),
             });
@@ -351,21 +354,21 @@ impl<'g> Transaction<'g> {
         Ok(contact)
     }
 
-    fn send(&self, changes: &[(usize, Change)]) -> Step<Changes> {
+    fn send(&self, changes: &[(usize, Request)]) -> Step<Changes> {
         let contact = self.contact()?;
-        let checks = self.nodes().map(|node| Change::Check {
+        let checks = self.nodes().map(|node| Request::Check {
             path: node.to_owned(),
-            version: None,
+            version: ANY_VERSION,
         });
         let changes = changes.iter().map(|(_, change)| change.clone());
         contact.change_all(checks.chain(changes).collect())
     }
 
-    fn refused(&self, index: usize, refusal: Refusal, changes: &[(usize, Change)]) -> Error {
+    fn refused(&self, index: usize, refusal: Refusal, changes: &[(usize, Request)]) -> Error {
         let fences = self.nodes().count();
         if let Some(at) = index.checked_sub(fences) {
             let (step, path) = match changes.get(at) {
-                Some((step, change)) => (*step, change.path()),
+                Some((step, change)) => (*step, change.path().unwrap_or_default()),
                 None => (at, ""),
             };
             let failed = |why| Error::failed_at(step, why, path);
@@ -441,22 +444,22 @@ impl<'g> Transaction<'g> {
 }
 
 /// Whether two plans of the same steps come to the same: what differs is what is made.
-fn is_same(one: &[(usize, Change)], other: &[(usize, Change)]) -> bool {
-    let key = |(number, change): &(usize, Change)| {
-        let path = change.path().to_owned();
+fn is_same(one: &[(usize, Request)], other: &[(usize, Request)]) -> bool {
+    let key = |(number, change): &(usize, Request)| {
+        let path = change.path().map(str::to_owned);
         (*number, std::mem::discriminant(change), path)
     };
     one.iter().map(key).eq(other.iter().map(key))
 }
 
-fn outcome(change: &Change, changed: Changed) -> Outcome {
-    match (change, changed) {
-        (_, Changed::Created(created)) => Outcome::Created { path: created.path },
-        (_, Changed::Set(stat)) => Outcome::Set {
+fn outcome(change: &Request, reply: Reply) -> Outcome {
+    match (change, reply) {
+        (_, Reply::Path(path) | Reply::Created { path, .. }) => Outcome::Created { path },
+        (_, Reply::Stat(stat)) => Outcome::Set {
             version: stat.version,
         },
-        (Change::Delete { .. }, Changed::Done) => Outcome::Deleted,
-        (_, Changed::Done) => Outcome::Checked,
+        (Request::Delete { .. }, _) => Outcome::Deleted,
+        _ => Outcome::Checked,
     }
 }
 

@@ -6,17 +6,22 @@
 
 use std::sync::Arc;
 
-use zklock_protocol::{Children, CreateMode, Stat, WatchKind};
+use zklock_protocol::{
+    ANY_VERSION, Children, CreateMode, ErrorCode, Part, Reply, Request, Stat, WatchKind,
+};
 
 use super::Session;
-use super::backend::{Answer, Change, Changed, Company, Created, NoReply, Refusal, Reply, Request};
+use super::backend::{Answer, Batching, Created, Refusal};
 use super::call_error::{CallError, Step};
 use super::observe::say;
 use super::own_call::OwnCall;
 use super::phase::{Connection, NoContact};
+use super::refusal::Meaning;
+use super::site::new_node;
 use super::waiter::Waiter;
 use super::watches::{Wake, Watch};
 use crate::error::Error;
+use crate::link::voice::{Lost, NoReply};
 use crate::link::{Epoch, NodeStands, SeekProof};
 use crate::wait::signal::{Signal, Wakes};
 
@@ -43,22 +48,28 @@ pub(crate) struct Entered {
 /// What [`Contact::change_all`] came to.
 #[derive(Debug)]
 pub(crate) enum Changes {
-    Made(Vec<Changed>),
+    /// What each came to.
+    Made(Vec<Reply>),
     /// Nothing was changed, as this change was refused.
-    Refused {
-        index: usize,
-        refusal: Refusal,
-    },
+    Refused { index: usize, refusal: Refusal },
 }
 
 impl Changes {
-    /// The answer to a multi.
+    /// The answer to a multi, as it was judged.
     pub(super) fn told(reply: Reply) -> Self {
-        match reply {
-            Reply::Multi(changed) => Self::Made(changed),
-            Reply::Aborted { index, refusal } => Self::Refused { index, refusal },
-            _ => unreachable!("a multi is answered with the results of its steps, or with one's"),
+        let Reply::Parts(parts) = reply else {
+            unreachable!("a multi is answered with the results of its steps, or with their errors");
+        };
+        if let Some((index, error)) = Part::refused(&parts)
+            && let Meaning::Refused(refusal) = Meaning::of_step(error)
+        {
+            return Self::Refused { index, refusal };
         }
+        let done = parts.into_iter().filter_map(|part| match part {
+            Part::Done(_, reply) => Some(reply),
+            Part::Failed(_) => None,
+        });
+        Self::Made(done.collect())
     }
 }
 
@@ -156,20 +167,23 @@ impl<'a> Contact<'a> {
 
     // ---- calls ----
 
-    pub(crate) fn create(&self, path: &str, data: &Arc<[u8]>, mode: CreateMode) -> Step<Created> {
+    pub(crate) fn create(&self, path: &str, data: &[u8], mode: CreateMode) -> Step<Created> {
         loop {
-            let request = Request::Create {
-                path: path.to_owned(),
-                data: Arc::clone(data),
-                mode,
-            };
+            let request = new_node(path.to_owned(), data, mode);
             match self.call(request) {
-                Ok(Reply::Created(created)) => return Ok(created),
-                Ok(_) => unreachable!("a create is answered with a path"),
+                Ok(reply) => return Ok(created(reply)),
                 Err(CallError::Refused(Refusal::Unknown)) => {}
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Creates the node at this path of the ensemble, outside of the chroot.
+    pub(crate) fn create_above(&self, path: &str) -> Step<()> {
+        let request = self.session.site().above(path);
+        let mut answers = self.send_settled(Batching::Never, vec![request])?;
+        self.judge(answers.pop().expect("one for each request"))
+            .map(drop)
     }
 
     /// Creates nodes of these names and lists their folder, in one write: the list is answered
@@ -178,17 +192,17 @@ impl<'a> Contact<'a> {
         &self,
         folder: &str,
         names: &[String],
-        data: &Arc<[u8]>,
+        data: &[u8],
         mode: CreateMode,
-        company: Company,
+        batching: Batching,
         watch: Option<&Watch>,
     ) -> Step<Entered> {
         let creates = creates(folder, names, data, mode);
-        let list = Request::Children {
+        let list = Request::GetChildren {
             path: folder.to_owned(),
             watch: watch.is_some(),
         };
-        let mut answers = self.send_in(company, creates.chain([list]).collect())?;
+        let mut answers = self.send_in(batching, creates.chain([list]).collect())?;
         let listed = answers.pop().expect("one for each request");
         let created = self.judge_created(answers);
         let after = listed.events_before;
@@ -207,51 +221,48 @@ impl<'a> Contact<'a> {
         &self,
         folder: &str,
         names: &[String],
-        data: &Arc<[u8]>,
+        data: &[u8],
         mode: CreateMode,
-        company: Company,
+        batching: Batching,
     ) -> Step<Vec<Step<Created>>> {
         let requests = creates(folder, names, data, mode).collect();
-        let answers = self.send_in(company, requests)?;
+        let answers = self.send_in(batching, requests)?;
         Ok(self.judge_created(answers))
     }
 
     fn judge_created(&self, answers: Vec<Answer>) -> Vec<Step<Created>> {
-        let created = answers.into_iter().map(|answer| {
-            self.judge(answer).map(|reply| match reply {
-                Reply::Created(created) => created,
-                _ => unreachable!("a create is answered with a path"),
-            })
-        });
-        created.collect()
+        let each = answers.into_iter();
+        each.map(|answer| self.judge(answer).map(created)).collect()
     }
 
     /// With a version, only if the data still has that version.
     pub(crate) fn delete(&self, path: &str, version: Option<i32>) -> Step<()> {
         let path = path.to_owned();
+        let version = version.unwrap_or(ANY_VERSION);
         self.call(Request::Delete { path, version }).map(drop)
     }
 
     /// Makes all of these changes or none.
-    pub(crate) fn change_all(&self, changes: Vec<Change>) -> Step<Changes> {
+    pub(crate) fn change_all(&self, changes: Vec<Request>) -> Step<Changes> {
         let answer = self.answer_to(Request::Multi(changes))?;
-        if let Err(NoReply::Poison { bytes, breaks }) = answer.result {
+        if let Err(NoReply::Lost(lost)) = answer.result
+            && lost.is_poison()
+        {
             // Unlike what we make for ourselves, nobody cleans this up: the last one may have been
             // done like any other whose answer was lost.
-            let why = self.poison(bytes, breaks);
+            let why = self.poison(lost);
             return Err(CallError::Left(Error::connection_loss(why)));
         }
         self.judge(answer).map(Changes::told)
     }
 
     pub(crate) fn children(&self, path: &str) -> Step<Children> {
-        self.list(Request::children(path), None)
+        self.list(list(path, false), None)
     }
 
     /// As [`Contact::children`] of the path that `watch` is on, which is left there.
     pub(crate) fn watch_children(&self, watch: &Watch) -> Step<Children> {
-        let path = watch.path().to_owned();
-        self.list(Request::Children { path, watch: true }, Some(watch))
+        self.list(list(watch.path(), true), Some(watch))
     }
 
     fn list(&self, request: Request, watch: Option<&Watch>) -> Step<Children> {
@@ -263,7 +274,7 @@ impl<'a> Contact<'a> {
 
     pub(crate) fn data(&self, path: &str) -> Step<(Vec<u8>, Stat)> {
         let path = path.to_owned();
-        self.read(Request::Data { path, watch: false }, None)
+        self.read(Request::GetData { path, watch: false }, None)
     }
 
     /// As [`Contact::data`], at least as new as all that was committed before this was asked: the
@@ -271,54 +282,43 @@ impl<'a> Contact<'a> {
     pub(crate) fn newest_data(&self, path: &str) -> Step<(Vec<u8>, Stat)> {
         let path = path.to_owned();
         let sync = Request::Sync { path: path.clone() };
-        let read = Request::Data { path, watch: false };
+        let read = Request::GetData { path, watch: false };
         let mut answers = self.send(vec![sync, read])?;
         let read = answers.pop().expect("one for each request");
         self.judge(answers.pop().expect("one for each request"))?;
-        match self.judge(read)? {
-            Reply::Data(data, stat) => Ok((data, stat)),
-            _ => unreachable!("data is answered with data"),
-        }
+        self.judge(read).map(seen)
     }
 
     /// As [`Contact::data`] of the path that `watch` is on, which is left there.
     pub(crate) fn watch_data(&self, watch: &Watch) -> Step<(Vec<u8>, Stat)> {
         let path = watch.path().to_owned();
-        self.read(Request::Data { path, watch: true }, Some(watch))
+        self.read(Request::GetData { path, watch: true }, Some(watch))
     }
 
     fn read(&self, request: Request, watch: Option<&Watch>) -> Step<(Vec<u8>, Stat)> {
-        match self.call_and_arm(request, watch)? {
-            Reply::Data(data, stat) => Ok((data, stat)),
-            _ => unreachable!("data is answered with data"),
-        }
+        self.call_and_arm(request, watch).map(seen)
     }
 
     pub(crate) fn stat(&self, path: &str) -> Step<Option<Stat>> {
-        self.look(Request::stat(path))
+        let answer = self.answer_to(exists(path, false))?;
+        self.judge_stat(answer, None)
     }
 
     /// As [`Contact::stat`] of the path that `watch` is on, which is left there also if there is
     /// no node.
     #[cfg(all(test, shuttle))]
     pub(crate) fn watch_stat(&self, watch: &Watch) -> Step<Option<Stat>> {
-        let path = watch.path().to_owned();
-        match self.call_and_arm(Request::Stat { path, watch: true }, Some(watch))? {
-            Reply::Stat(stat) => Ok(stat),
-            _ => unreachable!("a stat is answered with a stat"),
-        }
+        let answer = self.answer_to(exists(watch.path(), true))?;
+        self.judge_stat(answer, Some(watch))
     }
 
     /// As [`Contact::stat`] of each, so many in one write as leave room for others.
     pub(crate) fn stats(&self, paths: &[String]) -> Step<Vec<Option<Stat>>> {
         let mut stats = Vec::with_capacity(paths.len());
         for some in paths.chunks(READS_AT_ONCE) {
-            let requests = some.iter().map(Request::stat).collect();
+            let requests = some.iter().map(|path| exists(path, false)).collect();
             for answer in self.send(requests)? {
-                stats.push(match self.judge(answer)? {
-                    Reply::Stat(stat) => stat,
-                    _ => unreachable!("a stat is answered with a stat"),
-                });
+                stats.push(self.judge_stat(answer, None)?);
             }
         }
         Ok(stats)
@@ -328,27 +328,17 @@ impl<'a> Contact<'a> {
     pub(crate) fn watch_data_of(&self, watches: &[Watch]) -> Step<Vec<Step<Seen>>> {
         let mut data = Vec::with_capacity(watches.len());
         for some in watches.chunks(READS_AT_ONCE) {
-            let requests = some.iter().map(|watch| Request::Data {
+            let requests = some.iter().map(|watch| Request::GetData {
                 path: watch.path().to_owned(),
                 watch: true,
             });
             let answers = self.send(requests.collect())?;
             for (watch, answer) in some.iter().zip(answers) {
                 let judged = self.judge_and_arm(answer, Some(watch));
-                data.push(judged.map(|reply| match reply {
-                    Reply::Data(data, stat) => (data, stat),
-                    _ => unreachable!("data is answered with data"),
-                }));
+                data.push(judged.map(seen));
             }
         }
         Ok(data)
-    }
-
-    fn look(&self, request: Request) -> Step<Option<Stat>> {
-        match self.call(request)? {
-            Reply::Stat(stat) => Ok(stat),
-            _ => unreachable!("a stat is answered with a stat"),
-        }
     }
 
     /// The stat of the node that `node` is on, which is left there also if there is none, and then
@@ -358,15 +348,8 @@ impl<'a> Contact<'a> {
         node: &Watch,
         folder: &Watch,
     ) -> Step<(Option<Stat>, Step<Children>)> {
-        let stat = Request::Stat {
-            path: node.path().to_owned(),
-            watch: true,
-        };
-        let list = Request::Children {
-            path: folder.path().to_owned(),
-            watch: true,
-        };
-        let mut answers = self.send(vec![stat, list])?;
+        let requests = vec![exists(node.path(), true), list(folder.path(), true)];
+        let mut answers = self.send(requests)?;
         let listed = answers.pop().expect("one for each request");
         let seen = answers.pop().expect("one for each request");
         let listed = self
@@ -375,25 +358,20 @@ impl<'a> Contact<'a> {
                 Reply::Children(children) => children,
                 _ => unreachable!("a list is answered with names"),
             });
-        match self.judge_and_arm(seen, Some(node))? {
-            Reply::Stat(stat) => Ok((stat, listed)),
-            _ => unreachable!("a stat is answered with a stat"),
-        }
+        Ok((self.judge_stat(seen, Some(node))?, listed))
     }
 
     /// Replaces the data; with a version, only if it has it still.
-    pub(crate) fn set(
-        &self,
-        path: &str,
-        data: &Arc<[u8]>,
-        version: Option<i32>,
-    ) -> Step<Option<Stat>> {
-        let request = Request::Set {
+    pub(crate) fn set(&self, path: &str, data: &[u8], version: Option<i32>) -> Step<Stat> {
+        let request = Request::SetData {
             path: path.to_owned(),
-            data: Arc::clone(data),
-            version,
+            data: Some(data.to_vec()),
+            version: version.unwrap_or(ANY_VERSION),
         };
-        self.look(request)
+        match self.call(request)? {
+            Reply::Stat(stat) => Ok(stat),
+            _ => unreachable!("a stat is answered with a stat"),
+        }
     }
 
     /// Our node at `path` *stands*, and the session lives by what is proven, until what is
@@ -409,9 +387,9 @@ impl<'a> Contact<'a> {
             return Ok(stands);
         }
         // A write that changes and wakes nothing.
-        let check = Change::Check {
+        let check = Request::Check {
             path: path.to_owned(),
-            version: None,
+            version: ANY_VERSION,
         };
         let proof = match self.change_all(vec![check]) {
             // We may not read our own node. An empty one is committed like any other.
@@ -463,24 +441,61 @@ impl<'a> Contact<'a> {
         Ok(reply)
     }
 
-    /// What an answer is worth: nothing, once the lease has run out.
-    pub(super) fn judge(&self, answer: Answer) -> Step<Reply> {
-        match answer.result {
-            Ok(reply) if self.epoch().lease().is_alive() => Ok(reply),
-            Ok(_) | Err(NoReply::Lost) => Err(CallError::Unknown),
-            Err(NoReply::Refused(refusal)) => Err(CallError::Refused(refusal)),
-            Err(NoReply::NotNow(why)) => {
-                self.session.observation().put_off();
-                Err(CallError::NotNow(why))
-            }
-            Err(NoReply::Poison { bytes, breaks }) => {
-                let why = self.poison(bytes, breaks);
-                Err(CallError::Left(Error::refused(why)))
-            }
+    /// As [`judge_and_arm`](Self::judge_and_arm) of a look for a stat, which leaves its watch also
+    /// where there is no node.
+    fn judge_stat(&self, answer: Answer, watch: Option<&Watch>) -> Step<Option<Stat>> {
+        let after = answer.events_before;
+        let is_missing = matches!(
+            answer.result,
+            Err(NoReply::Refused {
+                error: ErrorCode::NO_NODE,
+                ..
+            })
+        );
+        let stat = match is_missing {
+            true if self.epoch().lease().is_alive() => None,
+            true => return Err(CallError::Unknown),
+            false => match self.judge(answer)? {
+                Reply::Stat(stat) => Some(stat),
+                _ => unreachable!("a stat is answered with a stat"),
+            },
+        };
+        if let Some(watch) = watch {
+            watch.armed(after);
         }
+        Ok(stat)
     }
 
-    fn poison(&self, bytes: usize, breaks: u32) -> String {
+    /// What an answer is worth: nothing, once the lease has run out.
+    pub(super) fn judge(&self, answer: Answer) -> Step<Reply> {
+        let meaning = match answer.result {
+            Ok(_) if !self.epoch().lease().is_alive() => return Err(CallError::Unknown),
+            Ok(Reply::Parts(parts)) => {
+                let refused = Part::refused(&parts).map(|(_, error)| Meaning::of_step(error));
+                match refused {
+                    // Which of its steps it was is for the caller to see.
+                    None | Some(Meaning::Refused(_)) => return Ok(Reply::Parts(parts)),
+                    Some(meaning) => meaning,
+                }
+            }
+            Ok(reply) => return Ok(reply),
+            Err(no) => Meaning::of(&no),
+        };
+        Err(match meaning {
+            Meaning::Refused(refusal) => CallError::Refused(refusal),
+            Meaning::NotNow(why) => {
+                self.session.observation().put_off();
+                CallError::NotNow(why)
+            }
+            Meaning::Lost(lost) if lost.is_poison() => {
+                CallError::Left(Error::refused(self.poison(lost)))
+            }
+            Meaning::Lost(_) => CallError::Unknown,
+        })
+    }
+
+    fn poison(&self, lost: Lost) -> String {
+        let Lost { bytes, breaks, .. } = lost;
         let target = self.session.target();
         format!(
             "{target}: {breaks} connections in a row broke at a request of {bytes} bytes, and \
@@ -489,20 +504,30 @@ impl<'a> Contact<'a> {
     }
 
     fn answer_to(&self, request: Request) -> Step<Answer> {
-        let company = match request {
-            Request::Children { watch: false, .. } => Company::Shared,
-            _ => Company::Alone,
+        let batching = match request {
+            Request::GetChildren { watch: false, .. } => Batching::Allowed,
+            _ => Batching::Never,
         };
-        let mut answers = self.send_in(company, vec![request])?;
+        let mut answers = self.send_in(batching, vec![request])?;
         Ok(answers.pop().expect("one for each request"))
     }
 
     /// Sends requests together, and waits for all answers.
     fn send(&self, requests: Vec<Request>) -> Step<Vec<Answer>> {
-        self.send_in(Company::Alone, requests)
+        self.send_in(Batching::Never, requests)
     }
 
-    pub(super) fn send_in(&self, company: Company, requests: Vec<Request>) -> Step<Vec<Answer>> {
+    pub(super) fn send_in(
+        &self,
+        batching: Batching,
+        mut requests: Vec<Request>,
+    ) -> Step<Vec<Answer>> {
+        OwnCall::settle(self.session, &self.connection, &mut requests);
+        self.send_settled(batching, requests)
+    }
+
+    /// Sends requests as they are.
+    fn send_settled(&self, batching: Batching, requests: Vec<Request>) -> Step<Vec<Answer>> {
         let fresh;
         let signal = match self.voice {
             Voice::Waiter(waiter) => {
@@ -514,7 +539,8 @@ impl<'a> Contact<'a> {
                 &fresh
             }
         };
-        let call = OwnCall::submit(self.session, &self.connection, requests, company, signal)?;
+        let call =
+            OwnCall::submit_settled(self.session, &self.connection, requests, batching, signal)?;
         let mut others = Wakes::default();
         let result = loop {
             if let Some(answers) = call.take() {
@@ -548,14 +574,34 @@ impl<'a> Contact<'a> {
 fn creates<'a>(
     folder: &'a str,
     names: &'a [String],
-    data: &'a Arc<[u8]>,
+    data: &'a [u8],
     mode: CreateMode,
 ) -> impl Iterator<Item = Request> + 'a {
-    names.iter().map(move |name| Request::Create {
-        path: format!("{folder}/{name}"),
-        data: Arc::clone(data),
-        mode,
-    })
+    let path = move |name| format!("{folder}/{name}");
+    names
+        .iter()
+        .map(move |name| new_node(path(name), data, mode))
+}
+
+pub(super) fn exists(path: &str, watch: bool) -> Request {
+    let path = path.to_owned();
+    Request::Exists { path, watch }
+}
+
+pub(super) fn list(path: &str, watch: bool) -> Request {
+    let path = path.to_owned();
+    Request::GetChildren { path, watch }
+}
+
+fn created(reply: Reply) -> Created {
+    Created::of(reply).unwrap_or_else(|| unreachable!("a create is answered with a path"))
+}
+
+fn seen(reply: Reply) -> Seen {
+    match reply {
+        Reply::Data { data, stat } => (data.unwrap_or_default(), stat),
+        _ => unreachable!("data is answered with data"),
+    }
 }
 
 impl Watch {

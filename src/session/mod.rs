@@ -30,8 +30,6 @@ pub(crate) mod observe;
 mod orphan;
 mod orphans;
 mod own_call;
-#[cfg(not(shuttle))]
-mod own_requests;
 mod patrol;
 mod pending_deletes;
 mod persist;
@@ -40,6 +38,7 @@ mod refusal;
 pub(crate) mod retry;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) mod scripted;
+pub(crate) mod site;
 mod sweep;
 mod together;
 mod transitions;
@@ -71,6 +70,7 @@ pub(crate) use self::pending_deletes::PendingDeletes;
 pub(crate) use self::phase::NoContact;
 use self::phase::{Connection, SessionPhase};
 use self::retry::RetryPolicy;
+use self::site::Site;
 pub(crate) use self::together::{ChangedAndListed, Listing};
 use self::trouble::Trouble;
 pub(crate) use self::waiter::Waiter;
@@ -109,7 +109,8 @@ pub(crate) struct Session {
     target: String,
     fork: ForkCheck,
     retry: RetryPolicy,
-    backend: OnceLock<Box<dyn Backend>>,
+    backend: OnceLock<Arc<dyn Backend>>,
+    site: Site,
     state: Mutex<State>,
     /// The number of the connection that is open, 0 while none is. Written under `state`, read
     /// anywhere: a tenure is proven on one connection and suspect on any other.
@@ -144,6 +145,7 @@ impl Session {
         target: String,
         retry: RetryPolicy,
         observers: Vec<Box<dyn Observer>>,
+        site: Site,
     ) -> Arc<Self> {
         let phase = SessionPhase::new(sync::now());
         let fork = ForkCheck::new();
@@ -152,6 +154,7 @@ impl Session {
             fork: fork.clone(),
             retry,
             backend: OnceLock::new(),
+            site,
             state: Mutex::new(State {
                 phase,
                 next_key: 0,
@@ -179,7 +182,7 @@ impl Session {
     }
 
     /// Gives the session its backend, before that has told of anything.
-    pub(crate) fn attach(&self, backend: Box<dyn Backend>) {
+    pub(crate) fn attach(&self, backend: Arc<dyn Backend>) {
         if self.backend.set(backend).is_err() {
             unreachable!("a session is given its backend once");
         }
@@ -192,9 +195,13 @@ impl Session {
             .expect("no call begins before the backend is there")
     }
 
+    pub(crate) fn site(&self) -> &Site {
+        &self.site
+    }
+
     /// Whether the ACL of the nodes that we make lets anybody read them.
     pub(crate) fn makes_readable_nodes(&self) -> bool {
-        self.backend().makes_readable_nodes()
+        self.site.makes_readable_nodes()
     }
 
     /// Tells observers, loggers and counters what goes on.

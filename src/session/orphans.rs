@@ -172,8 +172,9 @@ impl Session {
 mod tests {
     use std::time::{Duration, Instant};
 
+    use zklock_protocol::{Reply, Request};
+
     use super::*;
-    use crate::session::backend::{Reply, Request};
     use crate::session::connection::ConnectionState;
     use crate::session::retry::RetryPolicy;
     use crate::session::scripted::stage;
@@ -194,7 +195,7 @@ mod tests {
             if !panicked.swap(true, Ordering::AcqRel) {
                 std::panic::resume_unwind(Box::new("a bug of ours"));
             }
-            Ok(Reply::Done)
+            Ok(Reply::Nothing)
         });
         let session = &stage.session;
         session.reap(node("/locks/a"), &stage.epoch);

@@ -2,13 +2,15 @@
 
 use std::sync::{Arc, Weak};
 
-use zklock_protocol::CreateMode;
+use zklock_protocol::{Create, CreateMode, Part, Reply, Request};
 
 use super::Session;
-use super::backend::{Answer, Change, Changed, Company, Created, NoReply, Reply, Request, Slot};
+use super::backend::{Answer, Batching, Completion, Created, NoReply, NotSent};
 use super::call_error::{CallError, Step};
 use super::orphan::{Orphan, Proof};
 use super::phase::{Connection, NoContact};
+use super::refusal::Meaning;
+use super::watches::left_by_read;
 use crate::sync::Mutex;
 use crate::wait::signal::{Signal, Wakes};
 
@@ -17,6 +19,7 @@ use crate::wait::signal::{Signal, Wakes};
 pub(super) struct OwnCall {
     session: Weak<Session>,
     connection: Connection,
+    /// As they were sent.
     requests: Vec<Request>,
     outcome: Mutex<Outcome>,
     caller: Arc<Signal>,
@@ -33,11 +36,32 @@ enum Outcome {
 type Late = Box<dyn FnOnce(Vec<Answer>) + Send>;
 
 impl OwnCall {
+    /// Sends requests of the session's.
     pub(super) fn submit(
         session: &Arc<Session>,
         connection: &Connection,
+        mut requests: Vec<Request>,
+        batching: Batching,
+        caller: &Arc<Signal>,
+    ) -> Step<Arc<Self>> {
+        Self::settle(session, connection, &mut requests);
+        Self::submit_settled(session, connection, requests, batching, caller)
+    }
+
+    /// Makes requests of the session's such that they can be sent on this connection.
+    pub(super) fn settle(session: &Session, connection: &Connection, requests: &mut [Request]) {
+        for request in requests {
+            let is_harmless = || session.backend().is_harmless(connection.number);
+            session.site().settle(request, is_harmless);
+        }
+    }
+
+    /// As [`submit`](Self::submit), of what can be sent as it is.
+    pub(super) fn submit_settled(
+        session: &Arc<Session>,
+        connection: &Connection,
         requests: Vec<Request>,
-        company: Company,
+        batching: Batching,
         caller: &Arc<Signal>,
     ) -> Step<Arc<Self>> {
         session.refuse_child().map_err(CallError::Left)?;
@@ -48,11 +72,16 @@ impl OwnCall {
             outcome: Mutex::new(Outcome::Pending),
             caller: Arc::clone(caller),
         });
-        let slot: Arc<dyn Slot> = call.clone();
+        let completion: Arc<dyn Completion> = call.clone();
         let backend = session.backend();
-        match backend.submit(connection.number, &call.requests, company, slot) {
+        match backend.submit(connection.number, &call.requests, batching, completion) {
             Ok(()) => Ok(call),
-            Err(_) => Err(CallError::NotSent(NoContact::check(session.is_closed()))),
+            Err(NotSent::NotOpen) => Err(CallError::NotSent(NoContact::check(session.is_closed()))),
+            Err(why) => {
+                let answer = Answer::from(NoReply::NotSent(why));
+                call.completed(vec![answer; call.requests.len()]);
+                Ok(call)
+            }
         }
     }
 
@@ -93,8 +122,9 @@ impl OwnCall {
     /// Nobody repeats a request that breaks connections, nor looks for what it may have made.
     pub(super) fn bury_poison(&self, answers: &[Answer]) {
         for (request, answer) in self.requests.iter().zip(answers) {
-            if let (Err(NoReply::Poison { .. }), Some(session)) =
+            if let (Err(NoReply::Lost(lost)), Some(session)) =
                 (&answer.result, self.session.upgrade())
+                && lost.is_poison()
             {
                 self.clean_up(&session, request, Answer::lost());
             }
@@ -104,11 +134,13 @@ impl OwnCall {
     /// Removes what a request may have made whose caller had left.
     fn clean_up(&self, session: &Arc<Session>, request: &Request, answer: Answer) {
         let epoch = &self.connection.epoch;
-        if let (Some((path, kind)), Ok(_)) = (request.watch(), &answer.result) {
+        let mut request = request.clone();
+        session.site().unsettle(&mut request);
+        if let Some((path, kind)) = left_by_read(&request, &answer.result) {
             let number = self.connection.number;
             session.watch_left(path, kind, number, answer.events_before);
         }
-        for orphan in left_by(request, answer.result) {
+        for orphan in left_by(&request, answer.result) {
             session.reap(orphan, epoch);
         }
     }
@@ -116,49 +148,48 @@ impl OwnCall {
 
 /// The nodes of a session that a request has made, or may have.
 fn left_by(request: &Request, result: Result<Reply, NoReply>) -> Vec<Orphan> {
-    let result = match result {
-        Err(NoReply::Refused(_)) | Ok(Reply::Aborted { .. }) => return Vec::new(),
-        Err(NoReply::NotNow(why)) if !why.may_be_done() => return Vec::new(),
-        Err(NoReply::NotNow(_) | NoReply::Lost | NoReply::Poison { .. }) => None,
-        Ok(reply) => Some(reply),
+    let no = match &result {
+        Ok(Reply::Parts(parts)) => Part::refused(parts).map(|(_, error)| Meaning::of_step(error)),
+        Ok(_) => None,
+        Err(no) => Some(Meaning::of(no)),
     };
-    match request {
-        Request::Create { path, data, mode } => {
-            let made = match result {
-                Some(Reply::Created(created)) => Some(created),
-                _ => None,
-            };
-            left_by_create(path, data, *mode, made)
-                .into_iter()
-                .collect()
+    let reply = match no {
+        Some(no) if !no.may_be_done() => return Vec::new(),
+        Some(_) => None,
+        None => result.ok(),
+    };
+    match (request, reply) {
+        (Request::Create(create), reply) => {
+            let made = reply.and_then(Created::of);
+            left_by_create(create, made).into_iter().collect()
         }
-        Request::Multi(changes) => {
-            let made = match result {
-                Some(Reply::Multi(changed)) => changed.into_iter().map(Changed::created).collect(),
-                _ => vec![None; changes.len()],
-            };
-            let each = changes.iter().zip(made);
-            each.filter_map(|(change, made)| match change {
-                Change::Create { path, data, mode } => left_by_create(path, data, *mode, made),
+        (Request::Multi(steps), reply) => {
+            let mut made = match reply {
+                Some(Reply::Parts(parts)) => parts,
+                _ => Vec::new(),
+            }
+            .into_iter();
+            let each = steps.iter().map(|step| (step, made.next()));
+            let each = each.filter_map(|(step, made)| match (step, made) {
+                (Request::Create(create), Some(Part::Done(_, reply))) => {
+                    left_by_create(create, Created::of(reply))
+                }
+                (Request::Create(create), _) => left_by_create(create, None),
                 _ => None,
-            })
-            .collect()
+            });
+            each.collect()
         }
         _ => Vec::new(),
     }
 }
 
 /// `made`: if it is known to have been made.
-fn left_by_create(
-    path: &str,
-    data: &Arc<[u8]>,
-    mode: CreateMode,
-    made: Option<Created>,
-) -> Option<Orphan> {
-    match (mode, made) {
+fn left_by_create(create: &Create, made: Option<Created>) -> Option<Orphan> {
+    let path = &create.path;
+    match (create.mode, made) {
         (CreateMode::EPHEMERAL, _) => Some(Orphan::Plain {
-            path: path.to_owned(),
-            proof: Proof::Data(Arc::clone(data)),
+            path: path.clone(),
+            proof: Proof::Data(create.data.as_deref().unwrap_or_default().into()),
         }),
         (CreateMode::EPHEMERAL_SEQUENTIAL, Some(Created { path, .. })) => {
             Some(Orphan::Node { path })
@@ -169,8 +200,16 @@ fn left_by_create(
     }
 }
 
-impl Slot for OwnCall {
-    fn answered(&self, answers: Vec<Answer>) {
+impl Completion for OwnCall {
+    fn completed(&self, mut answers: Vec<Answer>) {
+        let session = self.session.upgrade();
+        if let Some(session) = &session {
+            for (request, answer) in self.requests.iter().zip(&mut answers) {
+                session
+                    .site()
+                    .understand(request, answer, self.connection.number);
+            }
+        }
         let mut outcome = self.outcome.lock();
         match std::mem::replace(&mut *outcome, Outcome::Left) {
             Outcome::LeftTo(late) => {
@@ -186,7 +225,7 @@ impl Slot for OwnCall {
             }
             Outcome::Left | Outcome::Answered(_) => drop(outcome),
         }
-        let Some(session) = self.session.upgrade() else {
+        let Some(session) = session else {
             return;
         };
         for (request, answer) in self.requests.iter().zip(answers) {
@@ -197,30 +236,25 @@ impl Slot for OwnCall {
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
-    use super::*;
-    use crate::session::backend::Refusal;
+    use zklock_protocol::{ANY_VERSION, ErrorCode, opcode};
 
-    fn create(path: &str, mode: CreateMode) -> Change {
-        Change::Create {
-            path: path.to_owned(),
-            data: Arc::from([]),
-            mode,
-        }
+    use super::*;
+    use crate::session::site::new_node;
+
+    fn create(path: &str, mode: CreateMode) -> Request {
+        new_node(path.to_owned(), &[], mode)
     }
 
-    fn made(path: &str) -> Changed {
-        Changed::Created(Created {
-            path: path.to_owned(),
-            czxid: None,
-        })
+    fn made(path: &str) -> Part {
+        Part::Done(opcode::CREATE, Reply::Path(path.to_owned()))
     }
 
     /// A folder stays, and so does what was there before.
     #[test]
     fn of_several_changes_the_nodes_of_the_session_are_left_behind() {
-        let delete = Change::Delete {
+        let delete = Request::Delete {
             path: "/a/gone".to_owned(),
-            version: None,
+            version: ANY_VERSION,
         };
         let request = Request::Multi(vec![
             create("/a/_c_1-", CreateMode::EPHEMERAL_SEQUENTIAL),
@@ -228,9 +262,9 @@ mod tests {
             create("/folder", CreateMode::PERSISTENT),
             create("/b/_c_2-", CreateMode::EPHEMERAL_SEQUENTIAL),
         ]);
-        let done = Reply::Multi(vec![
+        let done = Reply::Parts(vec![
             made("/a/_c_1-0000000003"),
-            Changed::Done,
+            Part::Done(opcode::DELETE, Reply::Nothing),
             made("/folder"),
             made("/b/_c_2-0000000000"),
         ]);
@@ -240,13 +274,14 @@ mod tests {
         });
         assert_eq!(left_by(&request, Ok(done)), known);
         let sought = ["/a/_c_1-", "/b/_c_2-"].map(Orphan::created);
-        assert_eq!(left_by(&request, Err(NoReply::Lost)), sought);
-        let refused = Reply::Aborted {
-            index: 1,
-            refusal: Refusal::NoNode,
-        };
+        assert_eq!(left_by(&request, Answer::lost().result), sought);
+        let refused = [0, -101, -2, -2].map(|error| Part::Failed(ErrorCode(error)));
+        let refused = Reply::Parts(refused.into());
         assert_eq!(left_by(&request, Ok(refused)), []);
-        let refused = NoReply::Refused(Refusal::NoAuth);
-        assert_eq!(left_by(&request, Err(refused)), []);
+        let no_right = NoReply::Refused {
+            asked: opcode::MULTI,
+            error: ErrorCode::NO_AUTH,
+        };
+        assert_eq!(left_by(&request, Err(no_right)), []);
     }
 }

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 
+use zklock_protocol::{ANY_VERSION, Request};
+
 use super::Session;
-use super::backend::{Answer, Company, Request};
+use super::backend::{Answer, Batching};
 use super::call_error::Step;
 use super::contact::Contact;
 use super::own_call::OwnCall;
@@ -24,13 +26,13 @@ impl Contact<'_> {
     pub(crate) fn begin_deletes(&self, paths: &[String]) -> Step<PendingDeletes> {
         let deletes = paths.iter().map(|path| Request::Delete {
             path: path.clone(),
-            version: None,
+            version: ANY_VERSION,
         });
         let deletes = deletes.collect();
         let signal = Arc::new(Signal::new());
         let session = Arc::clone(self.session());
         let connection = self.connection().clone();
-        let call = OwnCall::submit(&session, &connection, deletes, Company::Shared, &signal)?;
+        let call = OwnCall::submit(&session, &connection, deletes, Batching::Allowed, &signal)?;
         Ok(PendingDeletes {
             session,
             connection,

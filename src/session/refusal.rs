@@ -16,8 +16,9 @@
 
 use std::fmt;
 
-#[cfg(not(shuttle))]
-use zklock_protocol::ErrorCode;
+use zklock_protocol::{ErrorCode, opcode};
+
+use crate::link::voice::{Lost, NoReply, NotSent};
 
 /// Why a server does not do what it was asked, now or later.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -87,75 +88,105 @@ impl fmt::Display for NotNow {
     }
 }
 
-/// What was asked, as far as the meaning of a no depends on it.
-#[cfg(not(shuttle))]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Asked {
-    Create,
-    Delete,
-    Set,
-    /// For data, a stat, or that a node is there.
-    Look,
-    List,
-    /// To take a watch off.
-    Unwatch,
-    Sync,
-    /// Several changes at once; which one was refused is told beside it.
-    Changes,
+/// What this error means to whoever has asked for what has this number.
+pub(super) fn meaning(asked: i32, error: ErrorCode) -> Result<Refusal, NotNow> {
+    use ErrorCode as E;
+    let creates = matches!(asked, opcode::CREATE | opcode::CREATE_2 | opcode::MULTI);
+    let deletes = matches!(asked, opcode::DELETE | opcode::MULTI);
+    let sets = matches!(asked, opcode::SET_DATA | opcode::MULTI);
+    let looks = matches!(asked, opcode::EXISTS | opcode::GET_DATA);
+    let reads = looks || asked == opcode::GET_CHILDREN;
+    let unwatches = asked == opcode::REMOVE_WATCHES;
+    let syncs = asked == opcode::SYNC;
+    // Of a node to delete none of these says anything, and every server can delete.
+    let depends_on_us = creates || sets || reads || syncs;
+    Ok(match error {
+        E::NO_AUTH => Refusal::NoAuth,
+        E::NO_NODE if !syncs => Refusal::NoNode,
+        E::BAD_VERSION if deletes || sets || looks => Refusal::BadVersion,
+        E::NOT_EMPTY if deletes => Refusal::NotEmpty,
+        E::NODE_EXISTS if creates => Refusal::NodeExists,
+        E::NO_CHILDREN_FOR_EPHEMERALS if creates => Refusal::EphemeralParent,
+        E::INVALID_ACL if creates => Refusal::InvalidAcl,
+        E::QUOTA_EXCEEDED if creates || sets => Refusal::QuotaExceeded,
+        E::NO_WATCHER if unwatches => Refusal::NoWatch,
+        E::MARSHALLING_ERROR if reads => Refusal::ReplyTooLong,
+        E::AUTH_FAILED if depends_on_us => Refusal::AuthFailed,
+        E::BAD_ARGUMENTS if depends_on_us => Refusal::BadArguments,
+        E::UNIMPLEMENTED if asked == opcode::CREATE_2 => Refusal::Unknown,
+        E::UNIMPLEMENTED if depends_on_us || unwatches => Refusal::Unimplemented,
+        E::THROTTLED_OP => return Err(NotNow::Throttled),
+        error => return Err(NotNow::Unclear(error.to_string())),
+    })
 }
 
-/// What this error means to whoever has `asked`.
-#[cfg(not(shuttle))]
-pub(super) fn meaning(asked: Asked, error: ErrorCode) -> Result<Refusal, NotNow> {
-    use Asked as A;
-    use ErrorCode as E;
-    Ok(match (asked, error) {
-        (_, E::NO_AUTH) => Refusal::NoAuth,
-        (
-            A::Create | A::Delete | A::Set | A::Look | A::List | A::Unwatch | A::Changes,
-            E::NO_NODE,
-        ) => Refusal::NoNode,
-        (A::Delete | A::Set | A::Look | A::Changes, E::BAD_VERSION) => Refusal::BadVersion,
-        (A::Delete | A::Changes, E::NOT_EMPTY) => Refusal::NotEmpty,
-        (A::Create | A::Changes, E::NODE_EXISTS) => Refusal::NodeExists,
-        (A::Create | A::Changes, E::NO_CHILDREN_FOR_EPHEMERALS) => Refusal::EphemeralParent,
-        (A::Create | A::Changes, E::INVALID_ACL) => Refusal::InvalidAcl,
-        (A::Create | A::Set | A::Changes, E::QUOTA_EXCEEDED) => Refusal::QuotaExceeded,
-        (A::Unwatch, E::NO_WATCHER) => Refusal::NoWatch,
-        (A::Look | A::List, E::MARSHALLING_ERROR) => Refusal::ReplyTooLong,
-        // Of a node to delete none of these says anything, and every server can delete.
-        (A::Create | A::Set | A::Look | A::List | A::Sync | A::Changes, E::AUTH_FAILED) => {
-            Refusal::AuthFailed
+/// Why something is not known to have been done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Meaning {
+    /// It was not, and would not be the next time.
+    Refused(Refusal),
+    /// The next time it may be.
+    NotNow(NotNow),
+    /// Nobody knows.
+    Lost(Lost),
+}
+
+impl Meaning {
+    /// What a missing reply means.
+    pub(super) fn of(no: &NoReply) -> Self {
+        match no {
+            NoReply::Refused { asked, error } => Self::meant(meaning(*asked, *error)),
+            NoReply::Lost(lost) => Self::Lost(*lost),
+            NoReply::NotSent(why) => match why {
+                // No connection would take it; nor, at this rate, would the network.
+                NotSent::TooLarge { .. } | NotSent::TooSlow { .. } => {
+                    Self::Refused(Refusal::TooLarge(why.to_string()))
+                }
+                NotSent::Backlogged { .. } | NotSent::NotOpen => {
+                    Self::NotNow(NotNow::Backlogged(why.to_string()))
+                }
+            },
         }
-        (A::Create | A::Set | A::Look | A::List | A::Sync | A::Changes, E::BAD_ARGUMENTS) => {
-            Refusal::BadArguments
+    }
+
+    /// What it means that a step of a multi was refused.
+    pub(super) fn of_step(error: ErrorCode) -> Self {
+        Self::meant(meaning(opcode::MULTI, error))
+    }
+
+    fn meant(meaning: Result<Refusal, NotNow>) -> Self {
+        meaning.map_or_else(Self::NotNow, Self::Refused)
+    }
+
+    /// Whether it may have been done all the same.
+    pub(super) fn may_be_done(&self) -> bool {
+        match self {
+            Self::Refused(_) => false,
+            Self::NotNow(why) => why.may_be_done(),
+            Self::Lost(_) => true,
         }
-        (
-            A::Create | A::Set | A::Look | A::List | A::Unwatch | A::Sync | A::Changes,
-            E::UNIMPLEMENTED,
-        ) => Refusal::Unimplemented,
-        (_, E::THROTTLED_OP) => return Err(NotNow::Throttled),
-        (_, error) => return Err(NotNow::Unclear(error.to_string())),
-    })
+    }
 }
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
 
-    const ALL: [Asked; 8] = [
-        Asked::Create,
-        Asked::Delete,
-        Asked::Set,
-        Asked::Look,
-        Asked::List,
-        Asked::Unwatch,
-        Asked::Sync,
-        Asked::Changes,
+    const ALL: [i32; 10] = [
+        opcode::CREATE,
+        opcode::CREATE_2,
+        opcode::DELETE,
+        opcode::SET_DATA,
+        opcode::GET_DATA,
+        opcode::EXISTS,
+        opcode::GET_CHILDREN,
+        opcode::REMOVE_WATCHES,
+        opcode::SYNC,
+        opcode::MULTI,
     ];
 
     /// Of all that a server can say, with numbers that nobody has heard of.
-    fn final_answers(asked: Asked) -> Vec<i32> {
+    fn final_answers(asked: i32) -> Vec<i32> {
         let all = (-200..0).filter(|number| {
             let error = ErrorCode(*number);
             meaning(asked, error).is_ok()
@@ -166,20 +197,26 @@ mod tests {
     /// No such node, no right to it; and with a version or a folder, another version and children.
     #[test]
     fn few_answers_to_a_delete_are_final() {
-        assert_eq!(final_answers(Asked::Delete), [-101, -102, -103, -111]);
+        assert_eq!(final_answers(opcode::DELETE), [-101, -102, -103, -111]);
     }
 
     #[test]
     fn what_is_there_is_what_a_final_answer_is_about() {
         let create = [-6, -8, -101, -102, -108, -110, -114, -115, -125];
-        assert_eq!(final_answers(Asked::Create), create);
+        assert_eq!(final_answers(opcode::CREATE), create);
+        let set = [-6, -8, -101, -102, -103, -115, -125];
+        assert_eq!(final_answers(opcode::SET_DATA), set);
+        assert_eq!(final_answers(opcode::SYNC), [-6, -8, -102, -115]);
         let look = [-5, -6, -8, -101, -102, -103, -115];
-        assert_eq!(final_answers(Asked::Look), look);
+        assert_eq!(final_answers(opcode::GET_DATA), look);
         let list = [-5, -6, -8, -101, -102, -115];
-        assert_eq!(final_answers(Asked::List), list);
+        assert_eq!(final_answers(opcode::GET_CHILDREN), list);
         let changes = [-6, -8, -101, -102, -103, -108, -110, -111, -114, -115, -125];
-        assert_eq!(final_answers(Asked::Changes), changes);
-        assert_eq!(final_answers(Asked::Unwatch), [-6, -101, -102, -121]);
+        assert_eq!(final_answers(opcode::MULTI), changes);
+        assert_eq!(
+            final_answers(opcode::REMOVE_WATCHES),
+            [-6, -101, -102, -121]
+        );
     }
 
     #[test]

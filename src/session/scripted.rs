@@ -3,10 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use zklock_protocol::{ErrorCode, Reply, Request};
+
 use super::Session;
-use super::backend::{Answer, Backend, Company, NoReply, NotOpen, Reply, Request, Slot};
+use super::backend::{Answer, Backend, Batching, Completion, NoReply, NotSent};
 use super::phase::Connection;
 use super::retry::RetryPolicy;
+use super::site::Site;
 use crate::link::Epoch;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -47,12 +50,12 @@ impl Stage {
 /// A session that stands on connection 1.
 pub(crate) fn stage<F>(retry: RetryPolicy, script: F) -> Stage
 where
-    F: Fn(&Request) -> Result<Reply, NoReply> + Send + Sync + 'static,
+    F: Fn(&Request) -> Result<Reply, ErrorCode> + Send + Sync + 'static,
 {
-    let session = Session::new("scripted".into(), retry, Vec::new());
+    let session = Session::new("scripted".into(), retry, Vec::new(), Site::open());
     let closed = Arc::new(AtomicBool::new(false));
     let flights = Arc::new(AtomicUsize::new(0));
-    session.attach(Box::new(Scripted {
+    session.attach(Arc::new(Scripted {
         script,
         closed: Arc::clone(&closed),
         flights: Arc::clone(&flights),
@@ -73,25 +76,28 @@ where
 
 impl<F> Backend for Scripted<F>
 where
-    F: Fn(&Request) -> Result<Reply, NoReply> + Send + Sync,
+    F: Fn(&Request) -> Result<Reply, ErrorCode> + Send + Sync,
 {
     fn submit(
         &self,
         _connection: u64,
         requests: &[Request],
-        _company: Company,
-        slot: Arc<dyn Slot>,
-    ) -> Result<(), NotOpen> {
+        _batching: Batching,
+        completion: Arc<dyn Completion>,
+    ) -> Result<(), NotSent> {
         self.flights.fetch_add(1, Ordering::AcqRel);
         let answer = |request: &Request| Answer {
-            result: (self.script)(request),
+            result: (self.script)(request).map_err(|error| NoReply::Refused {
+                asked: request.opcode(),
+                error,
+            }),
             events_before: 0,
         };
-        slot.answered(requests.iter().map(answer).collect());
+        completion.completed(requests.iter().map(answer).collect());
         Ok(())
     }
 
-    fn makes_readable_nodes(&self) -> bool {
+    fn is_harmless(&self, _connection: u64) -> bool {
         true
     }
 

@@ -1,15 +1,15 @@
 //! One slice of a sweep: some orphans, removed in three round trips, however many they are.
 
-use zklock_protocol::{Children, Stat};
+use zklock_protocol::{ANY_VERSION, Children, Reply, Request, Stat};
 
 use crate::session::observe::say;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Session;
-use super::backend::{Company, Refusal, Reply, Request};
+use super::backend::{Batching, Refusal};
 use super::call_error::CallError;
-use super::contact::Contact;
+use super::contact::{Contact, exists, list};
 use super::orphan::{Left, Orphan};
 
 /// What a slice came to.
@@ -122,15 +122,15 @@ fn look_for(contact: &Contact<'_>, orphans: &[Left]) -> Vec<Meant> {
             }),
         });
     }
-    let stats = candidates
-        .iter()
-        .map(|(_, path)| Request::stat(path.as_str()));
+    let stats = candidates.iter().map(|(_, path)| exists(path, false));
     let stats = ask(contact, stats.collect());
     for ((at, path), stat) in candidates.into_iter().zip(stats) {
         match (stat, &mut meant[at]) {
-            (Ok(Reply::Stat(Some(stat))), Ok(paths)) if stat.ephemeral_owner == session_id => {
+            (Ok(Reply::Stat(stat)), Ok(paths)) if stat.ephemeral_owner == session_id => {
                 paths.push(path);
             }
+            // Of the others that may be meant this says nothing.
+            (Err(No::Gone), _) => {}
             (Err(no), result) => *result = Err(no),
             _ => {}
         }
@@ -160,7 +160,7 @@ impl<'a> Looks<'a> {
                 Orphan::Plain { path, .. } => {
                     let path = path.clone();
                     let missing = format!("{path}/flush");
-                    data.push(Request::Data { path, watch: false });
+                    data.push(Request::GetData { path, watch: false });
                     missing
                 }
             };
@@ -168,10 +168,10 @@ impl<'a> Looks<'a> {
         }
         let flush = flush.map(|path| Request::Delete {
             path,
-            version: None,
+            version: ANY_VERSION,
         });
         let is_flushed = flush.is_some();
-        let folders = lists.keys().map(|folder| Request::children(*folder));
+        let folders = lists.keys().map(|folder| list(folder, false));
         let requests = flush.into_iter().chain(folders).chain(data);
         let mut answers = ask(contact, requests.collect()).into_iter();
         let unsure = match is_flushed.then(|| answers.next()).flatten() {
@@ -209,7 +209,7 @@ impl<'a> Looks<'a> {
             return Err(no.clone());
         }
         match data? {
-            Reply::Data(data, stat) => Ok((data, stat)),
+            Reply::Data { data, stat } => Ok((data.unwrap_or_default(), stat)),
             _ => unreachable!("data is answered with data"),
         }
     }
@@ -220,7 +220,7 @@ fn delete(contact: &Contact<'_>, meant: Vec<Meant>) -> Vec<Result<(), No>> {
     let paths = meant.iter().flatten().flatten().cloned();
     let deletes = paths.map(|path| Request::Delete {
         path,
-        version: None,
+        version: ANY_VERSION,
     });
     let mut answers = ask(contact, deletes.collect()).into_iter();
     let each = meant.into_iter().map(|paths| {
@@ -242,7 +242,7 @@ fn ask(contact: &Contact<'_>, requests: Vec<Request>) -> Vec<Result<Reply, No>> 
     if count == 0 {
         return Vec::new();
     }
-    match contact.send_in(Company::Alone, requests) {
+    match contact.send_in(Batching::Never, requests) {
         Ok(answers) => answers
             .into_iter()
             .map(|answer| contact.judge(answer).map_err(No::from))

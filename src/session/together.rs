@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use zklock_protocol::Children;
+use zklock_protocol::{ANY_VERSION, Children, Reply, Request};
 
-use super::backend::{Answer, Change, Company, Reply, Request};
+use super::backend::{Answer, Batching};
 use super::call_error::Step;
 use super::contact::{Changes, Contact};
 use super::orphan::Orphan;
@@ -32,13 +32,13 @@ impl Contact<'_> {
     /// answered after the changes and see them.
     pub(crate) fn change_all_and_list(
         &self,
-        changes: Vec<Change>,
+        changes: Vec<Request>,
         listings: &[Listing<'_>],
     ) -> Step<ChangedAndListed> {
         let lists = listings.iter().map(Listing::request);
         let requests = [Request::Multi(changes)].into_iter().chain(lists);
         let mut answers = self
-            .send_in(company_of(listings), requests.collect())?
+            .send_in(batching_of(listings), requests.collect())?
             .into_iter();
         let changed = answers.next().expect("one for each request");
         let changed = self.judge(changed).map(Changes::told);
@@ -49,7 +49,7 @@ impl Contact<'_> {
     /// Lists folders in one write. One list for each.
     pub(crate) fn list_all(&self, listings: &[Listing<'_>]) -> Step<Vec<Step<Children>>> {
         let lists = listings.iter().map(Listing::request).collect();
-        let answers = self.send_in(company_of(listings), lists)?;
+        let answers = self.send_in(batching_of(listings), lists)?;
         Ok(self.lists(listings, answers.into_iter()))
     }
 
@@ -72,15 +72,15 @@ impl Contact<'_> {
     /// when somebody has removed one of them, or its answer is lost, each goes by itself in the
     /// background.
     pub(crate) fn take_back(&self, paths: Vec<String>) {
-        let deletes = paths.iter().map(|path| Change::Delete {
+        let deletes = paths.iter().map(|path| Request::Delete {
             path: path.clone(),
-            version: None,
+            version: ANY_VERSION,
         });
         let requests = vec![Request::Multi(deletes.collect())];
         let (session, connection) = (Arc::clone(self.session()), self.connection().clone());
         // Nobody waits for it.
         let signal = Arc::new(Signal::new());
-        let call = OwnCall::submit(&session, &connection, requests, Company::Alone, &signal);
+        let call = OwnCall::submit(&session, &connection, requests, Batching::Never, &signal);
         let reap_each = {
             let (session, epoch) = (Arc::clone(&session), Arc::clone(self.epoch()));
             move || {
@@ -95,7 +95,7 @@ impl Contact<'_> {
         call.leave_to(Box::new(move |mut answers| {
             let answer = answers.pop().expect("one for each request");
             let judged = Contact::patient(&session, connection).judge(answer);
-            if !matches!(judged, Ok(Reply::Multi(_))) {
+            if !matches!(judged.map(Changes::told), Ok(Changes::Made(_))) {
                 reap_each();
             }
         }));
@@ -103,18 +103,18 @@ impl Contact<'_> {
 }
 
 /// Lists that leave no watch go in one packet. It comes after the changes, which are a packet of
-/// their own in any company.
-fn company_of(listings: &[Listing<'_>]) -> Company {
+/// their own in any case.
+fn batching_of(listings: &[Listing<'_>]) -> Batching {
     if listings.iter().all(|listing| listing.watch.is_none()) {
-        Company::Shared
+        Batching::Allowed
     } else {
-        Company::Alone
+        Batching::Never
     }
 }
 
 impl Listing<'_> {
     fn request(&self) -> Request {
-        Request::Children {
+        Request::GetChildren {
             path: self.folder.to_owned(),
             watch: self.watch.is_some(),
         }

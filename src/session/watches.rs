@@ -26,11 +26,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use zklock_protocol::{EventKind, WatchKind};
+use zklock_protocol::{ErrorCode, EventKind, Reply, Request, WatchKind, opcode};
 
 use super::Session;
-use super::backend::{Answer, Company, NoReply, Request, Slot};
+use super::backend::{Answer, Batching, Completion, NoReply, NotSent};
 pub(crate) use super::notice::{Notice, OnWatchEvent, Wake};
+use super::refusal::Meaning;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -369,17 +370,39 @@ impl Session {
             connection,
             put_off,
         });
-        let path = path.to_owned();
-        let request = [Request::Unwatch { path, kind }];
-        let slot: Arc<dyn Slot> = removal.clone();
-        if self
-            .backend()
-            .submit(connection, &request, Company::Alone, slot)
-            .is_err()
-        {
-            removal.done();
+        let path = self.site().full(path);
+        let request = [Request::RemoveWatches { path, kind }];
+        let completion: Arc<dyn Completion> = removal.clone();
+        let backend = self.backend();
+        match backend.submit(connection, &request, Batching::Never, completion) {
+            Ok(()) => {}
+            Err(NotSent::NotOpen) => removal.done(),
+            Err(why) => removal.completed(vec![NoReply::NotSent(why).into()]),
         }
     }
+}
+
+/// The watch that a read has left.
+pub(super) fn left_by_read<'a>(
+    read: &'a Request,
+    result: &Result<Reply, NoReply>,
+) -> Option<(&'a str, WatchKind)> {
+    let (path, kind) = match read {
+        Request::GetChildren { path, watch: true } => (path, WatchKind::CHILDREN),
+        Request::GetData { path, watch: true } | Request::Exists { path, watch: true } => {
+            (path, WatchKind::DATA)
+        }
+        _ => return None,
+    };
+    let is_left = match result {
+        Ok(_) => true,
+        // Also where it found none.
+        Err(NoReply::Refused { asked, error }) => {
+            (*asked, *error) == (opcode::EXISTS, ErrorCode::NO_NODE)
+        }
+        Err(_) => false,
+    };
+    is_left.then_some((path, kind))
 }
 
 /// A removal that is on its way. Refused or lost, it is done: there was no watch, or the one there
@@ -403,10 +426,13 @@ impl Removal {
     }
 }
 
-impl Slot for Removal {
-    fn answered(&self, answers: Vec<Answer>) {
-        let is_put_off = |answer: &Answer| matches!(answer.result, Err(NoReply::NotNow(_)));
-        if !answers.iter().any(is_put_off) {
+impl Completion for Removal {
+    fn completed(&self, answers: Vec<Answer>) {
+        let no = answers
+            .iter()
+            .filter_map(|answer| answer.result.as_ref().err());
+        let mut meanings = no.map(Meaning::of);
+        if !meanings.any(|meaning| matches!(meaning, Meaning::NotNow(_))) {
             return self.done();
         }
         // As it is still on its way, nobody relies on the watch, and no second removal begins.
@@ -426,7 +452,6 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::session::backend::NotNow;
     use crate::session::retry::RetryPolicy;
     use crate::session::scripted::stage;
 
@@ -439,9 +464,12 @@ mod tests {
         let initial = Duration::from_millis(10);
         let policy = RetryPolicy::new().initial(initial);
         let stage = stage(policy, move |request| {
-            assert!(matches!(request, Request::Unwatch { .. }), "{request:?}");
+            assert!(
+                matches!(request, Request::RemoveWatches { .. }),
+                "{request:?}"
+            );
             let _ = tell.send(Instant::now());
-            Err(NoReply::NotNow(NotNow::Throttled))
+            Err(ErrorCode::THROTTLED_OP)
         });
         let session = &stage.session;
         let watch = Watch::on(session, 1, "/locks/a", WatchKind::DATA, None);

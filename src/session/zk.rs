@@ -3,72 +3,44 @@
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use zklock_protocol::{EventKind, WatchKind};
+use zklock_protocol::{EventKind, Request, WatchKind};
 
 use super::Session;
-use super::acl::{Acl, Permissions};
-use super::backend::{Backend, NotOpen, Request, Slot};
+use super::backend::{Backend, Batching, Completion, NotSent};
 use super::loss::LossReason;
-use super::own_requests::{Answers, Speaker};
 use super::phase::Connection;
 use super::watches::{OnWatchEvent, Wake, Watch};
-use crate::link::voice::Company;
 use crate::link::{Epoch, Interest, Link, LinkEvent, LinkObserver, TakenOff};
 
-/// The link, spoken to in its words.
-pub(crate) struct ZkBackend {
-    link: Arc<Link>,
-    speaker: Speaker,
-    makes_readable_nodes: bool,
-}
-
-impl ZkBackend {
-    pub(crate) fn new(link: Arc<Link>, chroot: String, acl: &Acl) -> Self {
-        let readable = |permissions: Permissions| permissions.0 & Permissions::READ.0 != 0;
-        Self {
-            link,
-            speaker: Speaker::new(chroot, acl),
-            makes_readable_nodes: acl.0.iter().any(|entry| readable(entry.permissions)),
-        }
-    }
-}
-
-impl Backend for ZkBackend {
+impl Backend for Link {
     fn submit(
         &self,
         connection: u64,
         requests: &[Request],
-        company: Company,
-        slot: Arc<dyn Slot>,
-    ) -> std::result::Result<(), NotOpen> {
-        let is_harmless = || self.link.is_harmless(connection);
-        let said = requests
-            .iter()
-            .map(|one| self.speaker.say(one, is_harmless));
-        let said: Vec<_> = said.collect();
-        let answers = Answers::new(slot, requests, &said, connection, &self.speaker);
-        answers.submit(&self.link, &said, company)
+        batching: Batching,
+        completion: Arc<dyn Completion>,
+    ) -> std::result::Result<(), NotSent> {
+        Link::submit(self, connection, requests, batching, completion)
     }
 
-    fn makes_readable_nodes(&self) -> bool {
-        self.makes_readable_nodes
+    fn is_harmless(&self, connection: u64) -> bool {
+        Link::is_harmless(self, connection)
     }
 
     fn look_soon(&self) {
-        self.link.look_soon();
+        Link::look_soon(self);
     }
 
     fn abandon(&self, epoch: &Epoch) {
-        self.link.abandon(epoch);
+        Link::abandon(self, epoch);
     }
 
     fn close(&self, bound: Duration) {
         let deadline = Instant::now() + bound;
         // Half of the time for a server that does not answer, the rest for the threads.
-        self.link.close(bound / 2);
-        if !self.link.wait_ended(deadline) {
-            self.link
-                .warn("a thread of the link is still dialling; it ends when its attempt does");
+        Link::close(self, bound / 2);
+        if !self.wait_ended(deadline) {
+            self.warn("a thread of the link is still dialling; it ends when its attempt does");
         }
     }
 }
@@ -76,7 +48,6 @@ impl Backend for ZkBackend {
 /// Passes the link's events on to a session.
 pub(crate) struct ToSession {
     pub(crate) session: Weak<Session>,
-    pub(crate) chroot: String,
 }
 
 impl LinkObserver for ToSession {
@@ -87,9 +58,10 @@ impl LinkObserver for ToSession {
     }
 
     fn on_event(&self, event: EventKind, path: &str, number: u64) {
-        let path = path.strip_prefix(self.chroot.as_str());
-        if let (Some(session), Some(path)) = (self.session.upgrade(), path) {
-            session.watch_event(if path.is_empty() { "/" } else { path }, event, number);
+        if let Some(session) = self.session.upgrade()
+            && let Some(path) = session.site().strip(path)
+        {
+            session.watch_event(path, event, number);
         }
     }
 
@@ -101,8 +73,7 @@ impl LinkObserver for ToSession {
         taken_off: TakenOff,
     ) -> Option<Arc<dyn Interest>> {
         let session = self.session.upgrade()?;
-        let path = path.strip_prefix(self.chroot.as_str())?;
-        let path = if path.is_empty() { "/" } else { path };
+        let path = session.site().strip(path)?;
         Some(GuestWatch::on(&session, connection, path, kind, taken_off))
     }
 

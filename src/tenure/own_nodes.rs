@@ -181,14 +181,13 @@ impl OnWatchEvent for Tenure {
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
-    use zklock_protocol::Stat;
+    use zklock_protocol::{Reply, Request, Stat};
 
     use std::time::{Duration, Instant};
 
     use crossbeam_channel::{bounded, unbounded};
 
     use super::*;
-    use crate::session::backend::{Reply, Request};
     use crate::session::retry::RetryPolicy;
     use crate::session::scripted::{Stage, stage};
     use crate::tenure::NewTenure;
@@ -211,17 +210,17 @@ mod tests {
         const MANY: usize = 300;
         let (tell, seen) = unbounded();
         let stage = stage(RetryPolicy::new(), move |request| {
-            if let Request::Unwatch { .. } = request {
-                return Ok(Reply::Done);
+            if let Request::RemoveWatches { .. } = request {
+                return Ok(Reply::Nothing);
             }
-            assert!(matches!(request, Request::Data { watch: true, .. }));
+            assert!(matches!(request, Request::GetData { watch: true, .. }));
             let _ = tell.send(());
             let stat = Stat {
                 czxid: 1,
                 ephemeral_owner: 100,
                 ..Stat::default()
             };
-            Ok(Reply::Data(Vec::new(), stat))
+            Ok(Reply::Data { data: None, stat })
         });
         let (session, before) = (&stage.session, stage.flights());
         let tenures: Vec<_> = (0..MANY).map(|number| tenure(&stage, number)).collect();

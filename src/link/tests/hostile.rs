@@ -7,17 +7,17 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use zookeeper::{WatchedEvent, ZkError, ZooKeeper};
 
-use super::super::voice::{Answer, Company, Slot};
 use super::*;
 
 /// Counts how often it is called.
 struct Once {
     calls: AtomicUsize,
-    answers: Sender<Vec<Answer>>,
+    answers: Sender<Vec<Told>>,
 }
 
-impl Slot for Once {
-    fn answered(&self, answers: Vec<Answer>, _: Vec<u64>) {
+impl Completion for Once {
+    fn completed(&self, answers: Vec<Answer>) {
+        let (answers, _) = apart(answers);
         self.calls.fetch_add(1, Ordering::SeqCst);
         self.answers.send(answers).expect("waited for");
     }
@@ -79,7 +79,7 @@ proptest! {
             let (answers, told) = unbounded();
             let slot = Arc::new(Once { calls: AtomicUsize::new(0), answers });
             let said = Arc::clone(&slot);
-            bench.link.submit(connection, &requests(), Company::Alone, said).expect("open");
+            bench.link.submit(connection, &requests(), Batching::Never, said).expect("open");
             slots.push((slot, told));
             caller.request(number, 8);
         }
@@ -121,7 +121,7 @@ fn replies_that_come_twice_or_in_another_order_break_the_connection() {
         let requests = [sync(), sync(), sync()];
         bench
             .link
-            .submit(connection, &requests, Company::Alone, slot)
+            .submit(connection, &requests, Batching::Never, slot)
             .expect("open");
         for _ in 0..3 {
             served.request();
@@ -132,7 +132,7 @@ fn replies_that_come_twice_or_in_another_order_break_the_connection() {
         }
         let answers = told.recv_timeout(SOON).expect("told");
         assert!(
-            matches!(answers[2], Answer::Lost(_)),
+            matches!(answers[2], Err(NoReply::Lost(_))),
             "{order:?}: {answers:?}"
         );
         bench.suspended();

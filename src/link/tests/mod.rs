@@ -6,7 +6,6 @@
 
 mod bounds;
 mod breaks;
-mod company;
 mod hostile;
 mod kept;
 mod own_end;
@@ -14,6 +13,7 @@ mod packets;
 mod probes;
 mod relaying;
 mod sessions;
+mod sharing;
 mod slow_networks;
 mod through_the_crate;
 #[cfg(feature = "tls")]
@@ -32,6 +32,7 @@ use zklock_protocol::{
 };
 
 use super::frame::{self, ConnectRequest, ConnectResponse};
+use super::voice::{Answer, Batching, Completion, Lost, NoReply, NotSent};
 use super::{
     AuthInfo, Backoff, Clock, Epoch, Gate, HostPort, LONGEST_WAIT, Link, LinkConfig, LinkEvent,
     LinkObserver,
@@ -56,6 +57,20 @@ fn new_node(path: &str, data: Vec<u8>, mode: CreateMode) -> Request {
         mode,
         ttl_ms: -1,
     })
+}
+
+/// What one request came to.
+type Told = Result<Reply, NoReply>;
+
+/// What requests came to, and how many events there were before each answer.
+fn apart(answers: Vec<Answer>) -> (Vec<Told>, Vec<u64>) {
+    let each = answers.into_iter();
+    each.map(|answer| (answer.result, answer.events_before))
+        .unzip()
+}
+
+fn refused(asked: i32, error: ErrorCode) -> Told {
+    Err(NoReply::Refused { asked, error })
 }
 
 /// What the answer to a sync of the root says.

@@ -4,7 +4,6 @@
 //! were nobody's until the process ended. Callers waited for answers that nobody would bring.
 
 use super::*;
-use crate::link::voice::{Answer, Company, Slot};
 
 /// A session above with a fault: it panics where it is called.
 struct Faulty {
@@ -34,11 +33,12 @@ impl LinkObserver for Faulty {
     }
 }
 
-struct Inbox(Sender<Vec<Answer>>);
+struct Inbox(Sender<Vec<Told>>);
 
-impl Slot for Inbox {
-    fn answered(&self, answers: Vec<Answer>, _events_before: Vec<u64>) {
-        let panics = matches!(answers[..], [Answer::Done(Reply::Children(_))]);
+impl Completion for Inbox {
+    fn completed(&self, answers: Vec<Answer>) {
+        let (answers, _) = apart(answers);
+        let panics = matches!(answers[..], [Ok(Reply::Children(_))]);
         let _ = self.0.send(answers);
         assert!(!panics, "{FAULT}");
     }
@@ -80,12 +80,12 @@ impl Stage {
         }
     }
 
-    fn ask(&self, request: Request) -> Receiver<Vec<Answer>> {
+    fn ask(&self, request: Request) -> Receiver<Vec<Told>> {
         let (sender, answers) = unbounded();
         let slot = Arc::new(Inbox(sender));
         let asked = self
             .link
-            .submit(self.connection, &[request], Company::Alone, slot);
+            .submit(self.connection, &[request], Batching::Never, slot);
         asked.expect("open");
         answers
     }
@@ -105,7 +105,7 @@ impl Stage {
         let slot = Arc::new(Inbox(unbounded().0));
         let late = self
             .link
-            .submit(self.connection, &[delete("/late")], Company::Alone, slot);
+            .submit(self.connection, &[delete("/late")], Batching::Never, slot);
         late.expect_err("it is over");
         // The crate gets answers until it has said good-bye.
         self.caller.request(1, DELETE);
@@ -124,9 +124,12 @@ fn delete(path: &str) -> Request {
     }
 }
 
-fn lost(answers: &Receiver<Vec<Answer>>) {
+fn lost(answers: &Receiver<Vec<Told>>) {
     let answers = answers.recv_timeout(SOON).expect("told");
-    assert!(matches!(answers[..], [Answer::Lost(_)]), "{answers:?}");
+    assert!(
+        matches!(answers[..], [Err(NoReply::Lost(_))]),
+        "{answers:?}"
+    );
 }
 
 #[test]
@@ -159,10 +162,7 @@ fn a_panic_at_an_answer_ends_the_session_and_tells_the_rest() {
     let names = reply_frame(first, 1, &0_i32.to_be_bytes());
     let done = frame::reply(second, 0);
     stage.served.0.send(&[names, done.to_vec()].concat());
-    assert!(matches!(
-        one.recv_timeout(SOON).expect("told")[..],
-        [Answer::Done(_)]
-    ));
+    assert!(matches!(one.recv_timeout(SOON).expect("told")[..], [Ok(_)]));
     // It was done; but who should have been told first has panicked.
     lost(&other);
     stage.ends(&server);

@@ -3,13 +3,12 @@
 //! One caller's own creates once went into one multi of any size: sixteen permits with 100 kB of
 //! data each made the server hang up, under every lock of the client, and twice.
 
-use super::company::{
+use super::sharing::{
     Answers, CREATE, DONE, Stage, create, created, delete, error, list, listed, names, result,
     results, soon, text,
 };
 use super::*;
 use crate::link::batch::{MOST_BYTES, MOST_PARTS};
-use crate::link::voice::Answer;
 
 const CHILDREN: i32 = 8;
 const DATA: usize = 100 << 10;
@@ -91,7 +90,7 @@ fn a_refused_packet_undoes_no_other() {
             refused = here;
             let undone: Vec<_> = (0..here).map(|_| error(-101)).collect();
             stage.served.reply_with(body.0, 9, &results(&undone));
-            wanted.extend(vec![Answer::Refused(ErrorCode::NO_NODE); here]);
+            wanted.extend(vec![super::refused(CREATE, ErrorCode::NO_NODE); here]);
         } else {
             let done = vec![result(CREATE, &text("/a/n1")); here];
             stage.served.reply_with(body.0, 9, &results(&done));

@@ -5,9 +5,8 @@
 
 use std::os::fd::AsFd;
 
-use super::company::{Answers, CREATE, create, created, soon, text};
+use super::sharing::{Answers, CREATE, create, created, soon, text};
 use super::*;
-use crate::link::voice::{Answer, Company, Lost, NotSent, Slot};
 
 const T: Duration = Duration::from_secs(3);
 /// A server that is silent for a sixth of the timeout is given up.
@@ -31,10 +30,11 @@ struct Stage {
     connection: u64,
 }
 
-struct Inbox(Sender<(Vec<Answer>, Vec<u64>)>);
+struct Inbox(Sender<(Vec<Told>, Vec<u64>)>);
 
-impl Slot for Inbox {
-    fn answered(&self, answers: Vec<Answer>, events_before: Vec<u64>) {
+impl Completion for Inbox {
+    fn completed(&self, answers: Vec<Answer>) {
+        let (answers, events_before) = apart(answers);
         let _ = self.0.send((answers, events_before));
     }
 }
@@ -61,7 +61,7 @@ impl Stage {
         let (sender, answers) = unbounded();
         let slot = Arc::new(Inbox(sender));
         let link = &self.bench.link;
-        link.submit(self.connection, &[request], Company::Alone, slot)?;
+        link.submit(self.connection, &[request], Batching::Never, slot)?;
         Ok(answers)
     }
 
@@ -141,7 +141,7 @@ fn a_server_that_took_a_large_request_and_is_silent_is_given_up() {
     let taken = Instant::now();
     stage.bench.suspended();
     assert!(taken.elapsed() > PATIENCE / 2, "{:?}", taken.elapsed());
-    assert!(matches!(soon(&answers)[..], [Answer::Lost(_)]));
+    assert!(matches!(soon(&answers)[..], [Err(NoReply::Lost(_))]));
 }
 
 /// Four megabytes wait, and the server reads none of it when a probe is due.
@@ -231,11 +231,11 @@ fn what_breaks_connections_while_it_is_sent_is_poison() {
         stage.connection = stage.bench.opened();
         stage.served = served;
         let [
-            Answer::Lost(Lost {
+            Err(NoReply::Lost(Lost {
                 breaks: counted,
                 bytes,
                 by_server: false,
-            }),
+            })),
         ] = soon(&answers)[..]
         else {
             panic!("lost");

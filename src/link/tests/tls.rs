@@ -1,7 +1,6 @@
 //! TLS with servers that are not as they should be, and with one that does not read.
 
 use super::super::Tls;
-use super::super::voice::{Answer, Company, Slot};
 use super::*;
 
 use rustix::net::sockopt::set_socket_recv_buffer_size;
@@ -156,10 +155,11 @@ fn a_close_ends_a_handshake() {
     assert!(begun.elapsed() < Duration::from_secs(5));
 }
 
-struct Inbox(Sender<Vec<Answer>>);
+struct Inbox(Sender<Vec<Told>>);
 
-impl Slot for Inbox {
-    fn answered(&self, answers: Vec<Answer>, _: Vec<u64>) {
+impl Completion for Inbox {
+    fn completed(&self, answers: Vec<Answer>) {
+        let (answers, _) = apart(answers);
         // The test may have ended.
         let _ = self.0.send(answers);
     }
@@ -186,7 +186,7 @@ fn a_full_send_window_stops_no_reader() {
         let slot = Arc::new(Inbox(sender));
         bench
             .link
-            .submit(connection, &[create], Company::Alone, slot)
+            .submit(connection, &[create], Batching::Never, slot)
             .expect("open");
         answers
     };

@@ -1,28 +1,28 @@
 //! Requests of our own: who is answered, with what, in which order, and what is never sent.
 
-use super::super::voice::{Answer, Company, Lost, NotSent, Slot};
 use super::*;
 
 /// A slot that keeps what it is told.
-struct Inbox(Sender<Vec<Answer>>);
+struct Inbox(Sender<Vec<Told>>);
 
-impl Slot for Inbox {
-    fn answered(&self, answers: Vec<Answer>, _: Vec<u64>) {
+impl Completion for Inbox {
+    fn completed(&self, answers: Vec<Answer>) {
+        let (answers, _) = apart(answers);
         self.0.send(answers).expect("waited for");
     }
 }
 
-fn inbox() -> (Arc<dyn Slot>, Receiver<Vec<Answer>>) {
+fn inbox() -> (Arc<dyn Completion>, Receiver<Vec<Told>>) {
     let (sender, answers) = unbounded();
     (Arc::new(Inbox(sender)), answers)
 }
 
 impl Bench {
     /// Says it, and returns where the answers will be.
-    pub(super) fn say(&self, connection: u64, requests: &[Request]) -> Receiver<Vec<Answer>> {
+    pub(super) fn say(&self, connection: u64, requests: &[Request]) -> Receiver<Vec<Told>> {
         let (slot, answers) = inbox();
         self.link
-            .submit(connection, requests, Company::Alone, slot)
+            .submit(connection, requests, Batching::Never, slot)
             .expect("open");
         answers
     }
@@ -72,7 +72,7 @@ fn text(text: &str) -> Vec<u8> {
     [&length.to_be_bytes(), text.as_bytes()].concat()
 }
 
-fn soon(answers: &Receiver<Vec<Answer>>) -> Vec<Answer> {
+fn soon(answers: &Receiver<Vec<Told>>) -> Vec<Told> {
     answers.recv_timeout(SOON).expect("an answer")
 }
 
@@ -92,9 +92,9 @@ fn what_is_said_together_is_answered_together() {
     assert_eq!(
         soon(&answers),
         [
-            Answer::Done(Reply::Path("/a0000000001".into())),
-            Answer::Done(Reply::Children(["x", "y"].iter().collect())),
-            Answer::Refused(ErrorCode::NO_NODE),
+            Ok(Reply::Path("/a0000000001".into())),
+            Ok(Reply::Children(["x", "y"].iter().collect())),
+            refused(DELETE, ErrorCode::NO_NODE),
         ]
     );
 }
@@ -114,10 +114,10 @@ fn they_stand_in_one_order_with_those_of_the_crate() {
     served.reply_with(1, 1, &text("/"));
     served.reply(2, 0);
     served.reply(3, 0);
-    assert_eq!(soon(&first), [Answer::Done(at_the_root())]);
+    assert_eq!(soon(&first), [Ok(at_the_root())]);
     assert_eq!(caller.reply(), (70, 0));
     assert_eq!(caller.reply(), (-2, 0));
-    assert_eq!(soon(&second), [Answer::Done(Reply::Nothing)]);
+    assert_eq!(soon(&second), [Ok(Reply::Nothing)]);
 }
 
 /// A ping of the crate stands behind a request of ours: our reply lets it through.
@@ -132,7 +132,7 @@ fn an_answer_of_ours_lets_the_next_of_the_crate_through() {
     caller.0.assert_silent();
     served.reply_with(1, 1, &text("/"));
     assert_eq!(caller.reply(), (-2, 0));
-    assert_eq!(soon(&answers), [Answer::Done(at_the_root())]);
+    assert_eq!(soon(&answers), [Ok(at_the_root())]);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn nothing_is_sent_on_another_connection_than_it_is_about() {
         let (slot, answers) = inbox();
         let sent = bench
             .link
-            .submit(connection, &[sync()], Company::Alone, slot);
+            .submit(connection, &[sync()], Batching::Never, slot);
         assert_eq!(sent, Err(NotSent::NotOpen));
         // The slot is gone, so nobody can call it.
         assert!(answers.recv_timeout(SOON).is_err());
@@ -177,14 +177,14 @@ fn a_break_answers_them_all_before_it_is_told() {
     drop(served);
     bench.suspended();
     let lost = |bytes| {
-        Answer::Lost(Lost {
+        Err(NoReply::Lost(Lost {
             bytes,
             breaks: 1,
             by_server: true,
-        })
+        }))
     };
     let told = one.try_recv().expect("told already");
-    assert_eq!(told, [Answer::Done(at_the_root()), lost(18), lost(13)]);
+    assert_eq!(told, [Ok(at_the_root()), lost(18), lost(13)]);
     assert_eq!(other.try_recv(), Ok(vec![lost(13)]));
 }
 
@@ -201,7 +201,7 @@ fn a_server_that_cannot_say_what_became_of_a_request_is_left() {
         }
         served.reply(1, err);
         for answers in [one, other] {
-            let [Answer::Lost(Lost { breaks: 0, .. })] = soon(&answers)[..] else {
+            let [Err(NoReply::Lost(Lost { breaks: 0, .. }))] = soon(&answers)[..] else {
                 panic!("{err}: unknown, and no sign against either");
             };
         }
@@ -230,8 +230,8 @@ fn a_reply_of_another_kind_breaks_the_connection() {
         served.request();
         served.request();
         served.reply_with(1, 1, &record);
-        assert!(matches!(soon(&lied_to)[..], [Answer::Lost(_)]));
-        assert!(matches!(soon(&behind)[..], [Answer::Lost(_)]));
+        assert!(matches!(soon(&lied_to)[..], [Err(NoReply::Lost(_))]));
+        assert!(matches!(soon(&behind)[..], [Err(NoReply::Lost(_))]));
         bench.suspended();
         served.assert_cut();
     }
@@ -247,7 +247,7 @@ fn a_request_that_no_server_takes_is_not_sent() {
     let too_large = [sync(), create(most - around + 1)];
     let sent = bench
         .link
-        .submit(connection, &too_large, Company::Alone, slot);
+        .submit(connection, &too_large, Batching::Never, slot);
     let bytes = most + 1;
     assert_eq!(sent, Err(NotSent::TooLarge { bytes, most }));
     assert!(answers.recv_timeout(SOON).is_err());
@@ -294,7 +294,7 @@ fn a_stat_says_what_it_says() {
         num_children: 10,
         pzxid: 11,
     };
-    assert_eq!(soon(&answers), [Answer::Done(Reply::Stat(wanted))]);
+    assert_eq!(soon(&answers), [Ok(Reply::Stat(wanted))]);
 }
 
 /// The send window is full: nobody who asks waits for it, what was said before is heard, and when
@@ -313,7 +313,7 @@ fn a_full_send_window_stops_nobody() {
     assert!(bench.is_full(), "or this proves nothing");
     // The reader is not stopped by it.
     served.reply_with(1, 1, &text("/"));
-    assert_eq!(soon(&first), [Answer::Done(at_the_root())]);
+    assert_eq!(soon(&first), [Ok(at_the_root())]);
     for xid in 1..=17 {
         let body = served.0.receive().expect("a request");
         assert_eq!(int(&body, 0), xid);
@@ -323,9 +323,9 @@ fn a_full_send_window_stops_nobody() {
     }
     served.reply_with(17, 1, &text("/"));
     for answers in all {
-        assert_eq!(soon(&answers), [Answer::Done(Reply::Path("/a".into()))]);
+        assert_eq!(soon(&answers), [Ok(Reply::Path("/a".into()))]);
     }
-    assert_eq!(soon(&last), [Answer::Done(at_the_root())]);
+    assert_eq!(soon(&last), [Ok(at_the_root())]);
     assert!(!bench.is_full());
 }
 
@@ -356,7 +356,7 @@ fn what_is_kept_for_a_server_is_bounded() {
         let (slot, _) = inbox();
         match bench
             .link
-            .submit(connection, &[create(1 << 19)], Company::Alone, slot)
+            .submit(connection, &[create(1 << 19)], Batching::Never, slot)
         {
             Ok(()) => said += 1,
             Err(refused) => break refused,
@@ -396,7 +396,7 @@ fn a_server_that_takes_nothing_is_given_up() {
         assert!(begun.elapsed() < SOON, "it goes on for ever");
     };
     assert!(
-        matches!(lost[..], [Answer::Lost(Lost { breaks: 1, .. })]),
+        matches!(lost[..], [Err(NoReply::Lost(Lost { breaks: 1, .. }))]),
         "it may be too long for the network"
     );
     assert!(begun.elapsed() >= timeout / 6);
@@ -447,16 +447,16 @@ fn a_request_that_servers_choke_on_is_suspected() {
         let beside = bench.say(connection, &[sync()]);
         served.request();
         served.reply_with(2 + 3 * (round - 1) - 1, 1, &text("/"));
-        assert_eq!(soon(&innocent), [Answer::Done(at_the_root())]);
+        assert_eq!(soon(&innocent), [Ok(at_the_root())]);
         served.request();
         drop(served);
-        let [Answer::Lost(lost)] = soon(&answers)[..] else {
+        let [Err(NoReply::Lost(lost))] = soon(&answers)[..] else {
             panic!("lost");
         };
         assert_eq!(lost.breaks, u32::try_from(round).expect("small"));
         assert!(lost.bytes > 100_000);
         // One of this kind was answered in between.
-        let [Answer::Lost(lost)] = soon(&beside)[..] else {
+        let [Err(NoReply::Lost(lost))] = soon(&beside)[..] else {
             panic!("lost");
         };
         assert_eq!(lost.breaks, 1);
@@ -474,5 +474,5 @@ fn nothing_is_suspected_of_a_break_of_our_own() {
     let answers = bench.say(1, &[sync()]);
     bench.link.abandon(&epoch);
     let lost = Lost::by_us(13);
-    assert_eq!(soon(&answers), [Answer::Lost(lost)]);
+    assert_eq!(soon(&answers), [Err(NoReply::Lost(lost))]);
 }

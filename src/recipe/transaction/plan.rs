@@ -3,16 +3,15 @@
 //! whole if it has become another.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
-use zklock_protocol::CreateMode;
+use zklock_protocol::{ANY_VERSION, CreateMode, Request};
 
-use crate::session::backend::Change;
+use crate::session::site::new_node;
 
 /// A step as the caller gave it.
 #[derive(Clone, Debug)]
 pub(super) enum Planned {
-    Change(Change),
+    Change(Request),
     /// The node is there, with those above it.
     Ensure {
         path: String,
@@ -20,14 +19,14 @@ pub(super) enum Planned {
     /// The node is there with this data, and those above it are.
     Put {
         path: String,
-        data: Arc<[u8]>,
+        data: Vec<u8>,
     },
 }
 
 impl Planned {
     pub(super) fn path(&self) -> &str {
         match self {
-            Self::Change(change) => change.path(),
+            Self::Change(change) => change.path().unwrap_or_default(),
             Self::Ensure { path } | Self::Put { path, .. } => path,
         }
     }
@@ -58,23 +57,23 @@ fn above(path: &str) -> impl Iterator<Item = &str> {
 
 /// The changes that make up the steps if `exists` are there, of those [in question](in_question);
 /// each with the number of its step.
-pub(super) fn plan(steps: &[Planned], mut exists: HashSet<String>) -> Vec<(usize, Change)> {
+pub(super) fn plan(steps: &[Planned], mut exists: HashSet<String>) -> Vec<(usize, Request)> {
     let mut changes = Vec::with_capacity(steps.len());
     for (number, step) in steps.iter().enumerate() {
         match step {
             Planned::Change(change) => {
                 match change {
-                    Change::Create { path, .. } => drop(exists.insert(path.clone())),
-                    Change::Delete { path, .. } => drop(exists.remove(path)),
-                    Change::Set { .. } | Change::Check { .. } => {}
+                    Request::Create(node) => drop(exists.insert(node.path.clone())),
+                    Request::Delete { path, .. } => drop(exists.remove(path)),
+                    _ => {}
                 }
                 changes.push((number, change.clone()));
             }
             Planned::Ensure { path } => {
                 if exists.contains(path) {
                     // So that it is there at that moment, and not only when we looked.
-                    let (path, version) = (path.clone(), None);
-                    changes.push((number, Change::Check { path, version }));
+                    let (path, version) = (path.clone(), ANY_VERSION);
+                    changes.push((number, Request::Check { path, version }));
                 }
                 for path in above(path).chain([path.as_str()]) {
                     changes.extend(missing(&mut exists, path, &[]).map(|made| (number, made)));
@@ -85,10 +84,10 @@ pub(super) fn plan(steps: &[Planned], mut exists: HashSet<String>) -> Vec<(usize
                     changes.extend(missing(&mut exists, path, &[]).map(|made| (number, made)));
                 }
                 let made = missing(&mut exists, path, data);
-                let made = made.unwrap_or_else(|| Change::Set {
+                let made = made.unwrap_or_else(|| Request::SetData {
                     path: path.clone(),
-                    data: Arc::clone(data),
-                    version: None,
+                    data: Some(data.clone()),
+                    version: ANY_VERSION,
                 });
                 changes.push((number, made));
             }
@@ -98,12 +97,9 @@ pub(super) fn plan(steps: &[Planned], mut exists: HashSet<String>) -> Vec<(usize
 }
 
 /// Makes a node that is not there; from here on it is.
-fn missing(exists: &mut HashSet<String>, path: &str, data: &[u8]) -> Option<Change> {
-    exists.insert(path.to_owned()).then(|| Change::Create {
-        path: path.to_owned(),
-        data: Arc::from(data),
-        mode: CreateMode::PERSISTENT,
-    })
+fn missing(exists: &mut HashSet<String>, path: &str, data: &[u8]) -> Option<Request> {
+    let make = || new_node(path.to_owned(), data, CreateMode::PERSISTENT);
+    exists.insert(path.to_owned()).then(make)
 }
 
 #[cfg(test)]
@@ -116,13 +112,13 @@ mod tests {
     }
 
     fn put(path: &str) -> Planned {
-        let (path, data) = (path.to_owned(), Arc::from(&b"x"[..]));
+        let (path, data) = (path.to_owned(), b"x".to_vec());
         Planned::Put { path, data }
     }
 
     fn delete(path: &str) -> Planned {
-        let (path, version) = (path.to_owned(), None);
-        Planned::Change(Change::Delete { path, version })
+        let (path, version) = (path.to_owned(), ANY_VERSION);
+        Planned::Change(Request::Delete { path, version })
     }
 
     fn planned(steps: &[Planned], exists: &[&str]) -> Vec<String> {
@@ -130,13 +126,13 @@ mod tests {
         let changes = plan(steps, exists).into_iter();
         let shown = changes.map(|(number, change)| {
             let kind = match &change {
-                Change::Create { data, .. } if data.is_empty() => "make",
-                Change::Create { .. } => "create",
-                Change::Set { .. } => "set",
-                Change::Delete { .. } => "delete",
-                Change::Check { .. } => "check",
+                Request::Create(node) if node.data.as_deref() == Some(&[]) => "make",
+                Request::Create(_) => "create",
+                Request::SetData { .. } => "set",
+                Request::Delete { .. } => "delete",
+                _ => "check",
             };
-            format!("{number} {kind} {}", change.path())
+            format!("{number} {kind} {}", change.path().unwrap_or_default())
         });
         shown.collect()
     }

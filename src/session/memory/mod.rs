@@ -18,18 +18,27 @@ use std::time::Duration;
 
 use shuttle::rand::{Rng, thread_rng};
 
-use zklock_protocol::{CreateMode, EventKind, WatchKind};
+use zklock_protocol::{ANY_VERSION, CreateMode, ErrorCode, EventKind, Request, WatchKind};
 
 use self::tree::{Tree, is_write};
-use super::backend::{Answer, Backend, Company, NoReply, NotNow, NotOpen, Reply, Request, Slot};
+use super::backend::{Answer, Backend, Batching, Completion, NoReply, NotSent};
 use super::phase::Connection;
 use super::{LossReason, Session};
 use crate::link::Epoch;
 use crate::session::retry::RetryPolicy;
+use crate::session::site::Site;
 use crate::sync::{self, Condvar, Mutex};
 
 /// Longer than any test: in memory, a session ends when it is told to.
 const TIMEOUT: Duration = Duration::from_secs(3600);
+
+/// Of which nobody knows what it says.
+const SYSTEM_ERROR: ErrorCode = ErrorCode(-1);
+
+fn refused(request: &Request, error: ErrorCode) -> NoReply {
+    let asked = request.opcode();
+    NoReply::Refused { asked, error }
+}
 
 /// The servers: one tree of nodes.
 #[derive(Default)]
@@ -61,7 +70,12 @@ impl Ensemble {
 
     /// A client with a session that stands.
     pub(crate) fn connect(self: &Arc<Self>) -> (Arc<Session>, Arc<Line>) {
-        let session = Session::new("memory".into(), RetryPolicy::new(), Vec::new());
+        let session = Session::new(
+            "memory".into(),
+            RetryPolicy::new(),
+            Vec::new(),
+            Site::open(),
+        );
         let line = Arc::new(Line {
             ensemble: Arc::clone(self),
             session: OnceLock::new(),
@@ -75,7 +89,7 @@ impl Ensemble {
             sync::spawn("line", move || run(&line)).expect("a thread");
         }
         let backend = MemoryBackend(Arc::clone(&line));
-        session.attach(Box::new(backend));
+        session.attach(Arc::new(backend));
         line.new_session();
         (session, line)
     }
@@ -101,7 +115,7 @@ impl Ensemble {
     /// Makes a persistent node, or replaces its data, by hand.
     pub(crate) fn write(&self, path: &str, data: &[u8]) {
         let mut tree = self.tree.lock();
-        if tree.set(path, data, None).is_err() {
+        if tree.set(path, data, ANY_VERSION).is_err() {
             let made = tree.create(path, data, CreateMode::PERSISTENT, 0);
             made.expect("its parent stands, and is no session's");
         }
@@ -109,7 +123,7 @@ impl Ensemble {
 
     /// Removes a node by hand. Returns whether it stood.
     pub(crate) fn remove(&self, path: &str) -> bool {
-        self.tree.lock().delete(path, None).is_ok()
+        self.tree.lock().delete(path, ANY_VERSION).is_ok()
     }
 
     /// Removes by hand the last one in a queue, if by its number it cannot be a holder: somebody is
@@ -123,7 +137,7 @@ impl Ensemble {
             && number(before) < number(last)
             && !last.contains("__READ__")
         {
-            let removed = tree.delete(&format!("{folder}/{last}"), None);
+            let removed = tree.delete(&format!("{folder}/{last}"), ANY_VERSION);
             removed.expect("listed under the same lock");
         }
     }
@@ -169,7 +183,7 @@ struct LineState {
     dawdling: bool,
     fault: Option<Fault>,
     /// What was submitted and not answered.
-    requests: VecDeque<(u64, Vec<Request>, Arc<dyn Slot>)>,
+    requests: VecDeque<(u64, Vec<Request>, Arc<dyn Completion>)>,
     /// What is on its way: each event with its number.
     events: VecDeque<(String, EventKind, u64)>,
     /// They were taken to the tree, and are being answered.
@@ -208,7 +222,7 @@ impl Line {
     }
 
     fn linger_over(&self, requests: &[Request]) {
-        let slow = |request: &Request| matches!(request, Request::Unwatch { .. });
+        let slow = |request: &Request| matches!(request, Request::RemoveWatches { .. });
         if requests.iter().any(slow) && self.state.lock().dawdling {
             for _ in 0..thread_rng().gen_range(0..400) {
                 shuttle::thread::yield_now();
@@ -250,8 +264,8 @@ impl Line {
         };
         let session_id = epoch.session_id();
         self.ensemble.tree.lock().lose_watches(session_id);
-        for (_, requests, slot) in lost {
-            slot.answered(requests.iter().map(|_| Answer::lost()).collect());
+        for (_, requests, completion) in lost {
+            completion.completed(requests.iter().map(|_| Answer::lost()).collect());
         }
         let session = self.session()?;
         session.suspended(number);
@@ -297,12 +311,14 @@ impl Line {
                     tree.delay(request, session_id);
                 }
             }
-            Some(Fault::Throttled) => return self.refuse(connection, NotNow::Throttled),
+            Some(Fault::Throttled) => {
+                return self.refuse(connection, request, ErrorCode::THROTTLED_OP);
+            }
             Some(Fault::Unclear) => {
                 if is_write(request) {
                     self.run(connection, request);
                 }
-                return self.refuse(connection, NotNow::Unclear("system error".into()));
+                return self.refuse(connection, request, SYSTEM_ERROR);
             }
         }
         self.reset();
@@ -314,7 +330,8 @@ impl Line {
         let Some(session_id) = self.session_on(connection, &tree) else {
             return Answer::lost();
         };
-        let result = tree.answer(request, session_id).map_err(NoReply::Refused);
+        let answer = tree.answer(request, session_id);
+        let result = answer.map_err(|error| refused(request, error));
         let events_before = self.state.lock().events_sent;
         Answer {
             result,
@@ -322,14 +339,14 @@ impl Line {
         }
     }
 
-    fn refuse(&self, connection: u64, why: NotNow) -> Answer {
+    fn refuse(&self, connection: u64, request: &Request, error: ErrorCode) -> Answer {
         let tree = self.ensemble.tree.lock();
         if self.session_on(connection, &tree).is_none() {
             return Answer::lost();
         }
         let events_before = self.state.lock().events_sent;
         Answer {
-            result: Err(NoReply::NotNow(why)),
+            result: Err(refused(request, error)),
             events_before,
         }
     }
@@ -371,11 +388,11 @@ impl Line {
             state.answering = true;
             Some(next)
         };
-        while let Some((connection, requests, slot)) = self.next(take) {
+        while let Some((connection, requests, completion)) = self.next(take) {
             let answers = requests.iter().map(|one| self.ask(connection, one));
             let answers = answers.collect();
             self.linger_over(&requests);
-            slot.answered(answers);
+            completion.completed(answers);
             self.state.lock().answering = false;
         }
     }
@@ -430,9 +447,9 @@ impl Backend for MemoryBackend {
         &self,
         connection: u64,
         requests: &[Request],
-        _company: Company,
-        slot: Arc<dyn Slot>,
-    ) -> Result<(), NotOpen> {
+        _batching: Batching,
+        completion: Arc<dyn Completion>,
+    ) -> Result<(), NotSent> {
         assert!(
             sync::locked() == 0 || std::thread::panicking(),
             "requests under a lock: {requests:?}"
@@ -440,16 +457,16 @@ impl Backend for MemoryBackend {
         self.0.linger_over(requests);
         let mut state = self.0.state.lock();
         if state.connection != connection || state.closed {
-            return Err(NotOpen);
+            return Err(NotSent::NotOpen);
         }
-        let submitted = (connection, requests.to_vec(), slot);
+        let submitted = (connection, requests.to_vec(), completion);
         state.requests.push_back(submitted);
         drop(state);
         self.0.work.notify_all();
         Ok(())
     }
 
-    fn makes_readable_nodes(&self) -> bool {
+    fn is_harmless(&self, _connection: u64) -> bool {
         true
     }
 
@@ -462,8 +479,8 @@ impl Backend for MemoryBackend {
             (state.epoch.take(), std::mem::take(&mut state.requests))
         };
         self.0.work.notify_all();
-        for (_, requests, slot) in lost {
-            slot.answered(requests.iter().map(|_| Answer::lost()).collect());
+        for (_, requests, completion) in lost {
+            completion.completed(requests.iter().map(|_| Answer::lost()).collect());
         }
         if let Some(epoch) = epoch {
             self.0.ensemble.end_session(epoch.session_id());

@@ -1,14 +1,17 @@
 //! The servers' state: one tree of nodes, the sessions that stand, and who watches what.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::sync::Weak;
 
 use shuttle::rand::{Rng, thread_rng};
 
-use zklock_protocol::{CreateMode, EventKind, Stat, WatchKind};
+use zklock_protocol::{
+    ANY_VERSION, Create, CreateForm, CreateMode, ErrorCode, EventKind, Part, Reply, Request, Stat,
+    WatchKind, opcode,
+};
 
 use super::Line;
-use crate::session::backend::{Change, Changed, Created, Refusal, Reply, Request};
 use crate::znode::path::split;
 
 #[derive(Default)]
@@ -34,21 +37,23 @@ pub(super) struct Node {
 }
 
 impl Node {
-    fn check(&self, version: Option<i32>) -> Done<()> {
+    fn check(&self, version: i32) -> Done<()> {
         match version {
-            Some(version) if version != self.stat.version => Err(Refusal::BadVersion),
+            version if version != ANY_VERSION && version != self.stat.version => {
+                Err(ErrorCode::BAD_VERSION)
+            }
             _ => Ok(()),
         }
     }
 }
 
 /// What the tree says to a request.
-pub(super) type Done<T> = Result<T, Refusal>;
+pub(super) type Done<T> = Result<T, ErrorCode>;
 
 impl Tree {
     pub(super) fn children(&self, path: &str) -> Done<Vec<String>> {
         if !path.is_empty() && !self.nodes.contains_key(path) {
-            return Err(Refusal::NoNode);
+            return Err(ErrorCode::NO_NODE);
         }
         let prefix = format!("{path}/");
         let below = self.nodes.range(prefix.clone()..);
@@ -69,9 +74,9 @@ impl Tree {
         let (parent, _) = split(path);
         let mut path = path.to_owned();
         if !parent.is_empty() {
-            let node = self.nodes.get_mut(parent).ok_or(Refusal::NoNode)?;
+            let node = self.nodes.get_mut(parent).ok_or(ErrorCode::NO_NODE)?;
             if node.stat.ephemeral_owner != 0 {
-                return Err(Refusal::EphemeralParent);
+                return Err(ErrorCode::NO_CHILDREN_FOR_EPHEMERALS);
             }
             if mode == CreateMode::EPHEMERAL_SEQUENTIAL {
                 path = format!("{path}{:010}", node.creates);
@@ -79,7 +84,7 @@ impl Tree {
             node.creates += 1;
         }
         if self.nodes.contains_key(&path) {
-            return Err(Refusal::NodeExists);
+            return Err(ErrorCode::NODE_EXISTS);
         }
         self.zxid += 1;
         let stat = Stat {
@@ -103,8 +108,8 @@ impl Tree {
         Ok(path)
     }
 
-    pub(super) fn set(&mut self, path: &str, data: &[u8], version: Option<i32>) -> Done<Stat> {
-        let node = self.nodes.get_mut(path).ok_or(Refusal::NoNode)?;
+    pub(super) fn set(&mut self, path: &str, data: &[u8], version: i32) -> Done<Stat> {
+        let node = self.nodes.get_mut(path).ok_or(ErrorCode::NO_NODE)?;
         node.check(version)?;
         node.data = data.to_vec();
         node.stat.version += 1;
@@ -115,11 +120,11 @@ impl Tree {
         Ok(stat)
     }
 
-    pub(super) fn delete(&mut self, path: &str, version: Option<i32>) -> Done<()> {
-        let node = self.nodes.get(path).ok_or(Refusal::NoNode)?;
+    pub(super) fn delete(&mut self, path: &str, version: i32) -> Done<()> {
+        let node = self.nodes.get(path).ok_or(ErrorCode::NO_NODE)?;
         node.check(version)?;
         if !self.children(path)?.is_empty() {
-            return Err(Refusal::NotEmpty);
+            return Err(ErrorCode::NOT_EMPTY);
         }
         self.zxid += 1;
         self.nodes.remove(path);
@@ -174,7 +179,7 @@ impl Tree {
             .map(|(path, _)| path.clone())
             .collect();
         for path in owned {
-            self.delete(&path, None)
+            self.delete(&path, ANY_VERSION)
                 .expect("no children, and the lock is held");
         }
     }
@@ -222,99 +227,95 @@ impl Tree {
 
     fn execute(&mut self, request: &Request, session_id: i64) -> Done<Reply> {
         Ok(match request {
-            Request::Create { path, data, mode } => {
-                let path = self.create(path, data, *mode, session_id)?;
-                let czxid = self.nodes.get(&path).map(|node| node.stat.czxid);
-                Reply::Created(Created { path, czxid })
-            }
+            Request::Create(node) => self.make(node, session_id)?,
             Request::Delete { path, version } => {
                 self.refuse_trespass(path, session_id);
                 self.delete(path, *version)?;
-                Reply::Done
+                Reply::Nothing
             }
-            Request::Children { path, watch } => {
+            Request::GetChildren { path, watch } => {
                 let children = self.children(path)?;
                 if *watch {
                     self.watch(WatchKind::CHILDREN, path, session_id);
                 }
                 Reply::Children(children.iter().collect())
             }
-            Request::Data { path, watch } => {
-                let node = self.nodes.get(path).ok_or(Refusal::NoNode)?;
-                let reply = Reply::Data(node.data.clone(), node.stat);
+            Request::GetData { path, watch } => {
+                let node = self.nodes.get(path).ok_or(ErrorCode::NO_NODE)?;
+                let (data, stat) = (Some(node.data.clone()), node.stat);
                 if *watch {
                     self.watch(WatchKind::DATA, path, session_id);
                 }
-                reply
+                Reply::Data { data, stat }
             }
-            Request::Set {
+            Request::SetData {
                 path,
                 data,
                 version,
-            } => Reply::Stat(Some(self.set(path, data, *version)?)),
-            Request::Stat { path, watch } => {
+            } => Reply::Stat(self.set(path, data.as_deref().unwrap_or_default(), *version)?),
+            Request::Exists { path, watch } => {
                 if *watch {
                     self.watch(WatchKind::DATA, path, session_id);
                 }
-                Reply::Stat(self.nodes.get(path).map(|node| node.stat))
+                let node = self.nodes.get(path).ok_or(ErrorCode::NO_NODE)?;
+                Reply::Stat(node.stat)
             }
-            Request::Unwatch { path, kind } => {
+            Request::RemoveWatches { path, kind } => {
                 let before = self.watches.len();
                 self.watches
                     .retain(|(of, at, id)| (*of, at, *id) != (*kind, path, session_id));
                 if self.watches.len() == before {
-                    return Err(Refusal::NoWatch);
+                    return Err(ErrorCode::NO_WATCHER);
                 }
-                Reply::Done
+                Reply::Nothing
             }
-            Request::Multi(changes) => self.multi(changes, session_id),
-            Request::Sync { .. } | Request::MakeRoot { .. } => Reply::Done,
+            Request::Check { path, version } => {
+                let node = self.nodes.get(path).ok_or(ErrorCode::NO_NODE)?;
+                node.check(*version)?;
+                Reply::Nothing
+            }
+            Request::Multi(steps) => self.multi(steps, session_id),
+            Request::Sync { path } => Reply::Path(path.clone()),
+            other => unreachable!("no client of ours asks for {other:?}"),
+        })
+    }
+
+    fn make(&mut self, node: &Create, session_id: i64) -> Done<Reply> {
+        let data = node.data.as_deref().unwrap_or_default();
+        let path = self.create(&node.path, data, node.mode, session_id)?;
+        let stat = self.nodes[&path].stat;
+        Ok(match node.form {
+            CreateForm::Create => Reply::Path(path),
+            _ => Reply::Created { path, stat },
         })
     }
 
     /// Tries all on a copy that nobody watches, and then makes all or none.
-    fn multi(&mut self, changes: &[Change], session_id: i64) -> Reply {
+    fn multi(&mut self, steps: &[Request], session_id: i64) -> Reply {
         let mut copy = Self {
             nodes: self.nodes.clone(),
             ..Self::default()
         };
-        for (index, change) in changes.iter().enumerate() {
-            if let Err(refusal) = copy.change(change, session_id) {
-                return Reply::Aborted { index, refusal };
+        let mut tried = steps
+            .iter()
+            .map(|step| copy.execute(step, session_id))
+            .enumerate();
+        let refused = tried.find_map(|(at, done)| Some((at, done.err()?)));
+        let parts = steps.iter().enumerate().map(|(at, step)| match refused {
+            None => {
+                let reply = self.execute(step, session_id);
+                Part::Done(step.opcode(), reply.expect("tried on a copy"))
             }
-        }
-        let changed = changes.iter().map(|one| self.change(one, session_id));
-        Reply::Multi(changed.collect::<Done<_>>().expect("tried on a copy"))
-    }
-
-    fn change(&mut self, change: &Change, session_id: i64) -> Done<Changed> {
-        Ok(match change {
-            Change::Create { path, data, mode } => {
-                let path = self.create(path, data, *mode, session_id)?;
-                Changed::Created(Created { path, czxid: None })
-            }
-            Change::Delete { path, version } => {
-                self.refuse_trespass(path, session_id);
-                self.delete(path, *version)?;
-                Changed::Done
-            }
-            Change::Set {
-                path,
-                data,
-                version,
-            } => Changed::Set(self.set(path, data, *version)?),
-            Change::Check { path, version } => {
-                let node = self.nodes.get(path).ok_or(Refusal::NoNode)?;
-                node.check(*version)?;
-                Changed::Done
-            }
-        })
+            Some((refused, error)) => Part::Failed(match at.cmp(&refused) {
+                Ordering::Less => ErrorCode::OK,
+                Ordering::Equal => error,
+                Ordering::Greater => ErrorCode::RUNTIME_INCONSISTENCY,
+            }),
+        });
+        Reply::Parts(parts.collect())
     }
 }
 
 pub(super) fn is_write(request: &Request) -> bool {
-    matches!(
-        request,
-        Request::Create { .. } | Request::Delete { .. } | Request::Set { .. } | Request::Multi(_)
-    )
+    opcode::is_write(request.opcode())
 }

@@ -3,21 +3,21 @@
 use zklock_protocol::Malformed;
 
 use super::batch::{Batch, Outcome};
+use super::caller::Caller;
 use super::group::Group;
-use super::recipient::Recipient;
-use super::voice::Heard;
+use super::voice::RawReply;
 
-/// Who hears of what was said together.
-pub(super) enum Told {
-    Caller(Recipient),
+/// Who hears of what was sent together.
+pub(super) enum Recipient {
+    Caller(Caller),
     /// Several, who each know their part.
-    Callers(Box<Batch>),
+    Batch(Box<Batch>),
 }
 
-/// All that was said together has been answered.
-pub(super) struct Said {
-    told: Told,
-    heard: Vec<Heard>,
+/// All that was sent together has been answered.
+pub(super) struct Completed {
+    recipient: Recipient,
+    replies: Vec<RawReply>,
 }
 
 /// What is left to do when everybody who can be told was told.
@@ -37,24 +37,20 @@ impl Rest {
     }
 }
 
-impl Said {
-    pub(super) fn new(told: Told, heard: Vec<Heard>) -> Self {
-        Self { told, heard }
+impl Completed {
+    pub(super) fn new(recipient: Recipient, replies: Vec<RawReply>) -> Self {
+        Self { recipient, replies }
     }
 
     /// Tells those who asked. To be called without locks.
     pub(super) fn tell(self) -> Rest {
         let mut rest = Rest::default();
-        let mut events = Vec::with_capacity(self.heard.len());
-        let answers = self.heard.into_iter().map(|heard| {
-            let (answer, events_before) = heard.decode(&mut rest.malformed);
-            events.push(events_before);
-            answer
-        });
+        let replies = self.replies.into_iter();
+        let answers = replies.map(|reply| reply.decode(&mut rest.malformed));
         let answers = answers.collect();
-        match self.told {
-            Told::Caller(recipient) => recipient.answered(answers, events),
-            Told::Callers(batch) => (rest.outcome, rest.again) = batch.answered(answers, &events),
+        match self.recipient {
+            Recipient::Caller(caller) => caller.completed(answers),
+            Recipient::Batch(batch) => (rest.outcome, rest.again) = batch.completed(answers),
         }
         rest
     }

@@ -1,6 +1,5 @@
 //! Requests that share packets: which do, who is answered with what, and what is asked again.
 
-use super::super::voice::{Answer, Company, Lost, Slot};
 use super::*;
 
 pub(super) const CREATE: i32 = 1;
@@ -13,18 +12,19 @@ const THROTTLED: i32 = -127;
 /// So many packets are in flight before others wait.
 const BUSY: usize = 3;
 
-struct Inbox(Sender<(Vec<Answer>, Vec<u64>)>);
+struct Inbox(Sender<(Vec<Told>, Vec<u64>)>);
 
-impl Slot for Inbox {
-    fn answered(&self, answers: Vec<Answer>, events_before: Vec<u64>) {
+impl Completion for Inbox {
+    fn completed(&self, answers: Vec<Answer>) {
+        let (answers, events_before) = apart(answers);
         // Nobody may wait for them.
         let _ = self.0.send((answers, events_before));
     }
 }
 
-pub(super) type Answers = Receiver<(Vec<Answer>, Vec<u64>)>;
+pub(super) type Answers = Receiver<(Vec<Told>, Vec<u64>)>;
 
-pub(super) fn soon(answers: &Answers) -> Vec<Answer> {
+pub(super) fn soon(answers: &Answers) -> Vec<Told> {
     answers.recv_timeout(SOON).expect("an answer").0
 }
 
@@ -58,19 +58,19 @@ impl Stage {
         }
     }
 
-    pub(super) fn say(&self, company: Company, requests: &[Request]) -> Answers {
+    pub(super) fn say(&self, batching: Batching, requests: &[Request]) -> Answers {
         let (sender, answers) = unbounded();
         let slot = Arc::new(Inbox(sender));
         let said = self
             .bench
             .link
-            .submit(self.connection, requests, company, slot);
+            .submit(self.connection, requests, batching, slot);
         said.expect("open");
         answers
     }
 
     pub(super) fn share(&self, requests: &[Request]) -> Answers {
-        self.say(Company::Shared, requests)
+        self.say(Batching::Allowed, requests)
     }
 
     /// The server has this to do, and its number is returned; who comes now waits.
@@ -118,16 +118,16 @@ pub(super) fn list(path: &str, watch: bool) -> Request {
     }
 }
 
-pub(super) fn created(path: &str) -> Answer {
-    Answer::Done(Reply::Path(path.into()))
+pub(super) fn created(path: &str) -> Told {
+    Ok(Reply::Path(path.into()))
 }
 
-pub(super) fn listed(names: &[&str]) -> Answer {
+pub(super) fn listed(names: &[&str]) -> Told {
     let names = names.iter().map(|name| (*name).to_owned());
-    Answer::Done(Reply::Children(names.collect()))
+    Ok(Reply::Children(names.collect()))
 }
 
-pub(super) const DONE: Answer = Answer::Done(Reply::Nothing);
+pub(super) const DONE: Told = Ok(Reply::Nothing);
 
 pub(super) fn text(text: &str) -> Vec<u8> {
     let length = i32::try_from(text.len()).expect("short");
@@ -201,7 +201,7 @@ fn those_who_wait_share_packets() {
     assert_eq!(soon(&first), [created("/a/n1"), listed(&["n1"])]);
     assert_eq!(soon(&watched), [created("/b/n2"), listed(&["n2"])]);
     assert_eq!(soon(&left), [DONE]);
-    assert_eq!(soon(&looked), [Answer::Refused(ErrorCode::NO_NODE)]);
+    assert_eq!(soon(&looked), [refused(CHILDREN, ErrorCode::NO_NODE)]);
 }
 
 /// They would have the same fencing token.
@@ -274,8 +274,8 @@ fn what_was_refused_because_of_another_is_asked_again_by_itself() {
     stage.served.reply_with(again[2].0, 9, &names(&["n1"]));
     stage.served.reply(again[3].0, -101);
     assert_eq!(soon(&innocent), [created("/a/n1"), listed(&["n1"])]);
-    let none = || Answer::Refused(ErrorCode::NO_NODE);
-    assert_eq!(soon(&culprit), [none(), none()]);
+    let none = |asked| super::refused(asked, ErrorCode::NO_NODE);
+    assert_eq!(soon(&culprit), [none(CREATE), none(CHILDREN)]);
 }
 
 /// A server older than 3.6 hears of it once.
@@ -343,7 +343,7 @@ fn after_some_refusals_in_a_row_each_goes_by_itself() {
                 }
             }
             for answers in &all {
-                let unclear = Answer::Refused(ErrorCode(err));
+                let unclear = refused(DELETE, ErrorCode(err));
                 assert_eq!(soon(answers), [if done { DONE } else { unclear }]);
             }
         };
@@ -357,7 +357,7 @@ fn after_some_refusals_in_a_row_each_goes_by_itself() {
 fn a_busy_servers_answer_to_all_is_that_to_each() {
     let server = FakeServer::start();
     let mut stage = Stage::new(&server);
-    let throttled = Answer::Refused(ErrorCode::THROTTLED_OP);
+    let throttled = |asked| refused(asked, ErrorCode::THROTTLED_OP);
     for _ in 0..5 {
         let busy = stage.busy();
         let all = ["/a", "/b"].map(|path| stage.share(&[delete(path), list(path, false)]));
@@ -368,7 +368,7 @@ fn a_busy_servers_answer_to_all_is_that_to_each() {
             stage.served.reply(number, THROTTLED);
         }
         for answers in all {
-            assert_eq!(soon(&answers), [throttled.clone(), throttled.clone()]);
+            assert_eq!(soon(&answers), [throttled(DELETE), throttled(CHILDREN)]);
         }
     }
 }
@@ -385,7 +385,10 @@ fn a_server_that_cannot_say_what_became_of_all_is_left() {
         let (writes, _) = stage.asked(MULTI);
         stage.served.reply(writes, err);
         for answers in all {
-            assert!(matches!(soon(&answers)[..], [Answer::Lost(_)]), "{err}");
+            assert!(
+                matches!(soon(&answers)[..], [Err(NoReply::Lost(_))]),
+                "{err}"
+            );
         }
         stage.bench.suspended();
         assert!(stage.served.0.receive().is_none(), "nothing is asked again");
@@ -421,7 +424,7 @@ fn packets_that_servers_choke_on_are_not_sent_for_ever() {
         stage.connection = stage.bench.opened();
         for answers in all {
             // Not a sign against the delete itself.
-            let [Answer::Lost(Lost { breaks: 0, .. })] = soon(&answers)[..] else {
+            let [Err(NoReply::Lost(Lost { breaks: 0, .. }))] = soon(&answers)[..] else {
                 panic!("lost");
             };
         }
@@ -471,7 +474,7 @@ fn a_break_answers_those_who_wait() {
     let (answers, _) = waiting.try_recv().expect("told already");
     assert!(matches!(
         answers[..],
-        [Answer::Lost(Lost { breaks: 0, .. })]
+        [Err(NoReply::Lost(Lost { breaks: 0, .. }))]
     ));
 }
 
@@ -493,7 +496,7 @@ fn nothing_is_overtaken() {
     let mut stage = Stage::new(&server);
     stage.busy();
     let _shared = stage.share(&[delete("/a")]);
-    let _alone = stage.say(Company::Alone, &[delete("/b")]);
+    let _alone = stage.say(Batching::Never, &[delete("/b")]);
     let (_, first) = stage.asked(DELETE);
     let (_, second) = stage.asked(DELETE);
     assert!(first.starts_with(&text("/a")) && second.starts_with(&text("/b")));
@@ -522,7 +525,7 @@ fn a_malformed_answer_for_several_breaks_the_connection() {
     let one = [result(DELETE, &[])];
     stage.served.reply_with(writes, 9, &results(&one));
     for answers in all {
-        assert!(matches!(soon(&answers)[..], [Answer::Lost(_)]));
+        assert!(matches!(soon(&answers)[..], [Err(NoReply::Lost(_))]));
     }
     stage.bench.suspended();
     stage.served.assert_cut();
