@@ -1,6 +1,6 @@
 //! What has been asked and not answered, by the crate and by ourselves, in one order.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use zklock_protocol::{ErrorCode, Expected, Malformed, Part, Reader, Reply, opcode};
@@ -11,10 +11,8 @@ use super::completed::{Completed, Recipient};
 use super::frame::{self, ReplyHeader, RequestHeader};
 use super::guest::{Guest, Interest, Left, Watching};
 use super::packet::Shape;
+use super::poison::PoisonCounts;
 use super::voice::{Lost, RawReply};
-
-/// For so many kinds and lengths of requests we remember how many breaks they met.
-const MOST_SUSPICIONS: usize = 256;
 
 /// All of one link, over all connections. Servers answer in the order in which they are asked.
 #[derive(Default)]
@@ -31,7 +29,7 @@ pub(super) struct InFlight {
     /// The replies so far to the group of our requests whose last one has none yet. The group is at
     /// the front, side by side, as it was added under one lock.
     replies: Vec<RawReply>,
-    suspicions: Suspicions,
+    poison: PoisonCounts,
 }
 
 /// One request that was given a number, and how far its bytes have come.
@@ -80,9 +78,6 @@ pub(super) enum Ended {
     TooSlow,
     ByUs,
 }
-
-/// A request this long may be what holds a slow connection up.
-const LARGE: usize = 64 << 10;
 
 /// One request that has no answer yet.
 enum Entry {
@@ -380,7 +375,7 @@ impl InFlight {
                 watching,
                 ..
             }) => {
-                self.suspicions.acquit(shape);
+                self.poison.acquit(shape);
                 let proof = proof(shape.opcode, sent, header, record);
                 let left = left(shape.opcode, header.err);
                 Ok(Answered::Crate {
@@ -408,7 +403,7 @@ impl InFlight {
                 ..
             }) => {
                 self.own -= 1;
-                self.suspicions.acquit(shape);
+                self.poison.acquit(shape);
                 let proof = proof(shape.opcode, sent, header, record);
                 self.replies.push(RawReply::Reply {
                     asked: shape.opcode,
@@ -448,13 +443,13 @@ impl InFlight {
         match ended {
             Ended::ByServer => {
                 let shapes = self.queue.iter().filter_map(|one| one.entry.shape());
-                self.suspicions.add(shapes);
+                self.poison.hung_up(shapes);
             }
             Ended::TooSlow => {
                 let stuck = self.queue.iter().find(|one| one.taken.is_none());
-                let shape = stuck.and_then(|one| one.entry.shape());
-                self.suspicions
-                    .add(shape.filter(|shape| shape.bytes >= LARGE).into_iter());
+                if let Some(shape) = stuck.and_then(|one| one.entry.shape()) {
+                    self.poison.too_slow(shape);
+                }
             }
             Ended::ByUs => {}
         }
@@ -516,7 +511,7 @@ impl InFlight {
     fn loss(&self, shape: Shape, by_server: bool) -> Lost {
         Lost {
             bytes: shape.bytes,
-            breaks: self.suspicions.breaks(shape),
+            breaks: self.poison.breaks(shape),
             by_server,
         }
     }
@@ -590,36 +585,6 @@ impl Entry {
             | Self::Probe { sent, .. } => Some(*sent),
             Self::Local { .. } | Self::Close { .. } => None,
         }
-    }
-}
-
-/// Requests that a server may choke on: how often it hung up while one of this kind and length was
-/// in flight, without having answered one in between.
-///
-/// A server answers a request that is too long for it (its `jute.maxbuffer`), or of a kind that it
-/// does not know, by closing the connection, which also ends whatever is in flight beside it. Those
-/// others are answered on one of the next connections; the culprit never is. A request that is too
-/// long for the network is found in the same way: each connection ends while it is being sent.
-#[derive(Default)]
-struct Suspicions(HashMap<Shape, u32>);
-
-impl Suspicions {
-    fn acquit(&mut self, shape: Shape) {
-        if !self.0.is_empty() {
-            self.0.remove(&shape);
-        }
-    }
-
-    fn add(&mut self, shapes: impl Iterator<Item = Shape>) {
-        for shape in shapes.collect::<HashSet<_>>() {
-            if self.0.len() < MOST_SUSPICIONS || self.0.contains_key(&shape) {
-                *self.0.entry(shape).or_insert(0) += 1;
-            }
-        }
-    }
-
-    fn breaks(&self, shape: Shape) -> u32 {
-        self.0.get(&shape).copied().unwrap_or(0)
     }
 }
 

@@ -72,6 +72,7 @@ mod in_flight;
 pub(crate) mod known;
 mod lease;
 mod packet;
+mod poison;
 mod probes;
 mod probing;
 mod replies;
