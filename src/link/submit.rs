@@ -82,11 +82,12 @@ impl State {
     /// Says a group now, or has it wait for a moment. Returns whether there is something to send.
     fn say_soon(&mut self, server: &Server, group: Group) -> bool {
         self.waiting.add(group);
-        if self.may_wait().is_none() {
+        let now = Instant::now();
+        if self.may_wait(now).is_none() {
             self.say_waiting(server);
             return true;
         }
-        if self.waiting.begin_wait() {
+        if self.waiting.begin_wait(now) {
             // It must not sleep for longer than this one may wait.
             server.stream.rouse();
         }
@@ -96,7 +97,8 @@ impl State {
     /// Says all that waits, now.
     pub(super) fn say_waiting(&mut self, server: &Server) {
         let is_harmless = self.is_harmless(server);
-        while let Some((groups, packing)) = self.waiting.next_batch(is_harmless) {
+        let now = Instant::now();
+        while let Some((groups, packing)) = self.waiting.next_batch(is_harmless, now) {
             self.say_together(server, groups, packing);
         }
     }
@@ -104,15 +106,15 @@ impl State {
     /// Says what waits, if answers have made room or it has waited long enough. Returns for how
     /// long it may still wait.
     pub(super) fn say_what_is_due(&mut self, server: &Server) -> Option<Duration> {
-        let left = self.may_wait();
+        let left = self.may_wait(Instant::now());
         if left.is_none() {
             self.say_waiting(server);
         }
         left
     }
 
-    fn may_wait(&self) -> Option<Duration> {
-        self.waiting.may_wait(self.in_flight.own())
+    fn may_wait(&self, now: Instant) -> Option<Duration> {
+        self.waiting.may_wait(self.in_flight.own(), now)
     }
 
     /// Says groups now, in as few packets as `packing` allows.
@@ -239,7 +241,7 @@ impl Wire {
             return;
         }
         let mut state = self.state.lock();
-        state.waiting.note(connection, rest.outcome);
+        state.waiting.note(connection, rest.outcome, Instant::now());
         if rest.again.is_empty() {
             return;
         }

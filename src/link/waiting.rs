@@ -5,6 +5,8 @@
 //! instead, and others may join it. It goes when an answer makes room, and after [`LONGEST_WAIT`] at
 //! the latest: where each answer takes long because the servers are far apart, or their disks slow,
 //! nobody waits for another's.
+//!
+//! Pure: who asks brings the time.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::{Duration, Instant};
@@ -71,23 +73,28 @@ impl Waiting {
     }
 
     /// They are to wait. Returns whether that is news.
-    pub(super) fn begin_wait(&mut self) -> bool {
+    pub(super) fn begin_wait(&mut self, now: Instant) -> bool {
         let begins = self.since.is_none();
-        self.since.get_or_insert_with(Instant::now);
+        self.since.get_or_insert(now);
         begins
     }
 
     /// For how long they may still wait, with so many packets in flight; `None`: not any longer.
-    pub(super) fn may_wait(&self, in_flight: usize) -> Option<Duration> {
+    pub(super) fn may_wait(&self, in_flight: usize, now: Instant) -> Option<Duration> {
         if in_flight < MOST_IN_FLIGHT {
             return None;
         }
-        let waited = self.since.map_or(Duration::ZERO, |since| since.elapsed());
-        self.longest.checked_sub(waited)
+        let since = self.since.unwrap_or(now);
+        self.longest
+            .checked_sub(now.saturating_duration_since(since))
     }
 
     /// What is to be said together next, and how. `is_harmless`: a hang-up would cost nobody a lock.
-    pub(super) fn next_batch(&mut self, is_harmless: bool) -> Option<(Vec<Group>, Packing)> {
+    pub(super) fn next_batch(
+        &mut self,
+        is_harmless: bool,
+        now: Instant,
+    ) -> Option<(Vec<Group>, Packing)> {
         let mut batch = NextBatch::default();
         let taken = self.groups.iter().take_while(|group| batch.takes(group));
         let (count, bytes) = (taken.count(), batch.bytes);
@@ -99,13 +106,13 @@ impl Waiting {
         let packing = match groups.as_slice() {
             [] => return None,
             [one] if !one.can_share_alone() => Packing::NONE,
-            several => self.experience.packing(several.len(), is_harmless),
+            several => self.experience.packing(several.len(), is_harmless, now),
         };
         Some((groups, packing))
     }
 
     /// What came of packets on this connection.
-    pub(super) fn note(&mut self, connection: u64, outcome: Outcome) {
+    pub(super) fn note(&mut self, connection: u64, outcome: Outcome, now: Instant) {
         let experience = &mut self.experience;
         let each = [
             (&mut experience.writes, outcome.writes),
@@ -115,9 +122,9 @@ impl Waiting {
             match sign {
                 Sign::Nothing => {}
                 Sign::Answered => known.answered(connection),
-                Sign::Unknown => known.refused(Instant::now()),
+                Sign::Unknown => known.refused(now),
                 Sign::HungUp => {
-                    known.hung_up(connection, Instant::now());
+                    known.hung_up(connection, now);
                 }
             }
         }
@@ -141,13 +148,12 @@ impl Waiting {
 }
 
 impl Experience {
-    fn packing(&mut self, groups: usize, is_harmless: bool) -> Packing {
+    fn packing(&mut self, groups: usize, is_harmless: bool, now: Instant) -> Packing {
         if self.apart > 0 {
             let groups = u32::try_from(groups).unwrap_or(u32::MAX);
             self.apart = self.apart.saturating_sub(groups);
             return Packing::NONE;
         }
-        let now = Instant::now();
         Packing {
             writes: self.writes.may_ask(now, || is_harmless),
             lists: self.lists.may_ask(now, || is_harmless),
@@ -178,5 +184,146 @@ impl<'a> NextBatch<'a> {
             self.folders.extend(group.folder());
         }
         fits
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::sync::Arc;
+
+    use zklock_protocol::{ANY_VERSION, Create, CreateForm, CreateMode, Request};
+
+    use super::super::voice::{Answer, Completion};
+    use super::*;
+
+    struct Nobody;
+
+    impl Completion for Nobody {
+        fn completed(&self, _answers: Vec<Answer>) {}
+    }
+
+    fn group(requests: &[Request]) -> Group {
+        let group = Group::encode(requests, Arc::new(Nobody));
+        group.unwrap_or_else(|_| panic!("short"))
+    }
+
+    fn delete() -> Group {
+        let (path, version) = ("/a/n".to_owned(), ANY_VERSION);
+        group(&[Request::Delete { path, version }])
+    }
+
+    fn create(folder: &str) -> Group {
+        group(&[Request::Create(Create {
+            form: CreateForm::Create2,
+            path: format!("{folder}/n"),
+            data: None,
+            acl: Arc::default(),
+            mode: CreateMode::EPHEMERAL_SEQUENTIAL,
+            ttl_ms: -1,
+        })])
+    }
+
+    fn waiting(groups: impl IntoIterator<Item = Group>) -> Waiting {
+        let mut waiting = Waiting::new(LONGEST_WAIT);
+        groups.into_iter().for_each(|group| waiting.add(group));
+        waiting
+    }
+
+    /// The sizes of all batches, and whether their writes share packets.
+    fn batches(waiting: &mut Waiting, now: Instant) -> Vec<(usize, bool)> {
+        let next = || waiting.next_batch(true, now);
+        let all = std::iter::from_fn(next);
+        all.map(|(groups, packing)| (groups.len(), packing.writes))
+            .collect()
+    }
+
+    #[test]
+    fn nobody_waits_for_longer_than_the_longest_wait_whoever_comes() {
+        let begun = Instant::now();
+        let mut waiting = waiting([delete()]);
+        assert_eq!(waiting.may_wait(MOST_IN_FLIGHT - 1, begun), None);
+        let all = Some(LONGEST_WAIT);
+        assert_eq!(waiting.may_wait(MOST_IN_FLIGHT, begun), all);
+        assert!(waiting.begin_wait(begun));
+        let later = begun + LONGEST_WAIT / 2;
+        waiting.add(delete());
+        assert!(!waiting.begin_wait(later), "counts from the first");
+        assert_eq!(
+            waiting.may_wait(MOST_IN_FLIGHT, later),
+            Some(LONGEST_WAIT / 2)
+        );
+        let end = begun + LONGEST_WAIT;
+        assert_eq!(waiting.may_wait(MOST_IN_FLIGHT, end), Some(Duration::ZERO));
+        let over = end + Duration::from_nanos(1);
+        assert_eq!(waiting.may_wait(MOST_IN_FLIGHT, over), None);
+        assert_eq!(batches(&mut waiting, over), [(2, true)]);
+        assert_eq!(waiting.bytes(), 0);
+        // The next one has all of its time.
+        assert_eq!(waiting.may_wait(MOST_IN_FLIGHT, over), all);
+    }
+
+    /// A transaction is their fencing token.
+    #[test]
+    fn contenders_of_one_folder_are_never_batched() {
+        let folders = ["/a", "/b", "/a", "/c", "/b"];
+        let mut waiting = waiting(folders.map(create));
+        let all = batches(&mut waiting, Instant::now());
+        assert_eq!(all, [(2, true), (3, true)]);
+    }
+
+    #[test]
+    fn one_caller_alone_shares_nothing() {
+        let mut waiting = waiting([delete()]);
+        assert_eq!(batches(&mut waiting, Instant::now()), [(1, false)]);
+    }
+
+    /// Each refusal costs all who shared the packet a second request.
+    #[test]
+    fn after_some_refusals_in_a_row_everybody_goes_alone_for_a_while() {
+        let now = Instant::now();
+        let mut waiting = waiting([]);
+        let pair = |waiting: &mut Waiting| {
+            waiting.add(delete());
+            waiting.add(delete());
+            batches(waiting, now)
+        };
+        let refused = Outcome {
+            refused: true,
+            ..Outcome::default()
+        };
+        let done = Outcome {
+            done: true,
+            ..Outcome::default()
+        };
+        for outcome in [refused, refused, done, refused, refused] {
+            waiting.note(1, outcome, now);
+            assert_eq!(pair(&mut waiting), [(2, true)]);
+        }
+        waiting.note(1, refused, now);
+        for _ in 0..APART / 2 {
+            assert_eq!(pair(&mut waiting), [(2, false)]);
+        }
+        assert_eq!(pair(&mut waiting), [(2, true)]);
+    }
+
+    /// A server that does not know a multi is asked for none, until it may have been replaced.
+    #[test]
+    fn what_a_server_does_not_know_is_not_sent_for_a_while() {
+        const LONG: Duration = Duration::from_secs(3600);
+        let now = Instant::now();
+        let mut waiting = waiting([delete(), delete()]);
+        let unknown = Outcome {
+            writes: Sign::Unknown,
+            ..Outcome::default()
+        };
+        waiting.note(1, unknown, now);
+        assert_eq!(batches(&mut waiting, now), [(2, false)]);
+        waiting.add(delete());
+        waiting.add(delete());
+        let relied_on = waiting.next_batch(false, now + LONG);
+        assert!(relied_on.is_some_and(|(_, packing)| !packing.writes));
+        waiting.add(delete());
+        waiting.add(delete());
+        assert_eq!(batches(&mut waiting, now + LONG), [(2, true)]);
     }
 }

@@ -381,7 +381,11 @@ impl Wire {
         for said in told {
             let rest = said.tell();
             rest.again.into_iter().for_each(Group::tell_lost);
-            self.state.lock().waiting.note(connection, rest.outcome);
+            let now = Instant::now();
+            self.state
+                .lock()
+                .waiting
+                .note(connection, rest.outcome, now);
         }
     }
 
