@@ -333,7 +333,7 @@ impl Down<'_> {
         if response.session_id == 0 {
             return Err(io::Error::other("it granted a session without a number").into());
         }
-        self.wire.state.lock().last_zxid = 0;
+        self.wire.state.lock().begins_to_see();
         self.epochs += 1;
         let ticket = Ticket::new(self.wire, self.epochs, response, sent_at);
         self.past = Past::Session(ticket);

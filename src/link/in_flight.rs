@@ -26,6 +26,8 @@ pub(super) struct InFlight {
     last_xid: i32,
     /// How many of the queue are requests of our own.
     own: usize,
+    /// How many leave watches again.
+    again: usize,
     /// The replies so far to the group of our requests whose last one has none yet. The group is at
     /// the front, side by side, as it was added under one lock.
     replies: Vec<RawReply>,
@@ -221,7 +223,13 @@ impl InFlight {
             guest,
             watches,
         });
+        self.again += 1;
         xid
+    }
+
+    /// Whether watches of a handle may not be on the server yet.
+    pub(super) fn leaves_any_again(&self) -> bool {
+        self.again > 0
     }
 
     /// A request of the crate is answered by us, when all before it are answered.
@@ -390,11 +398,14 @@ impl InFlight {
                 guest,
                 watches,
                 ..
-            }) => Ok(Answered::Again {
-                guest,
-                watches,
-                proof: (header.err == frame::OK).then_some(sent),
-            }),
+            }) => {
+                self.again -= 1;
+                Ok(Answered::Again {
+                    guest,
+                    watches,
+                    proof: (header.err == frame::OK).then_some(sent),
+                })
+            }
             Some(Entry::Own {
                 shape,
                 expected,
@@ -503,7 +514,7 @@ impl InFlight {
                 }
             }
         }
-        (self.own, self.held_bytes) = (0, 0);
+        (self.own, self.again, self.held_bytes) = (0, 0, 0);
         lost
     }
 

@@ -319,7 +319,7 @@ fn note(
             Err(nonsense) => return Err(nonsense.0),
         },
     };
-    state.last_zxid = state.last_zxid.max(header.zxid);
+    state.saw(header.zxid);
     // Before anybody hears of the answer: a node that was created stands by what that proved.
     if let Some(sent) = proof {
         state.proved(server, sent);

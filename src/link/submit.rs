@@ -205,7 +205,7 @@ impl State {
         guest: &Arc<Guest>,
         watches: &[Watching],
     ) {
-        for (request, watches) in guest.leave_again(watches, self.last_zxid) {
+        for (request, watches) in guest.leave_again(watches, self.watched_zxid) {
             let mut frame = Vec::new();
             let request = Request::SetWatches(request);
             if packet::encode(&request, &mut frame, frame::MAX_REQUEST_BYTES).is_err() {

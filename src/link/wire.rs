@@ -196,6 +196,9 @@ pub(super) struct State {
     outgoing_end: u64,
     /// The last change of the data that the session has seen.
     pub(super) last_zxid: i64,
+    /// As that was when all watches of handles were on a server last: what has changed since then is
+    /// to be told when they are left again.
+    pub(super) watched_zxid: i64,
     /// Counts the events of watches, over all connections.
     pub(super) events: u64,
     /// Of the present connection.
@@ -457,6 +460,7 @@ impl State {
             outgoing: Vec::new(),
             outgoing_end: 0,
             last_zxid: 0,
+            watched_zxid: 0,
             events: 0,
             probing: None,
             closing: false,
@@ -477,6 +481,22 @@ impl State {
     ) {
         self.server = Some(Arc::clone(server));
         self.probing = Some(Probing::new(cadence, opening, sent_at));
+    }
+
+    /// A new session has seen nothing.
+    pub(super) fn begins_to_see(&mut self) {
+        (self.last_zxid, self.watched_zxid) = (0, 0);
+    }
+
+    /// A reply came, from a server that has seen this transaction.
+    pub(super) fn saw(&mut self, zxid: i64) {
+        self.last_zxid = self.last_zxid.max(zxid);
+        // Until the watches are there, a server tells of no change: that of a probe that overtakes them
+        // may be of a later time than a change that nobody was told of, and the connection may break
+        // again before they are.
+        if !self.in_flight.leaves_any_again() {
+            self.watched_zxid = self.last_zxid;
+        }
     }
 
     /// The connection that there is, unless the link is being closed.

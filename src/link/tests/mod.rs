@@ -6,6 +6,7 @@
 
 mod bounds;
 mod breaks;
+mod handles;
 mod hostile;
 mod kept;
 mod own_end;

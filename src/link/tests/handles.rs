@@ -1,0 +1,97 @@
+//! Handles of the crate over breaks: their watches, and what breaks connections.
+
+use zklock_protocol::{Reader, SetWatches};
+
+use super::probes::{checked, epoch_of, stands};
+use super::*;
+use crate::link::packet;
+
+/// Of the transaction that the session has seen when the watches were left.
+const SEEN: i64 = 10;
+/// Of a later one.
+const LATER: i64 = 20;
+
+impl Caller {
+    fn ask(&mut self, xid: i32, request: &Request) {
+        let mut frame = Vec::new();
+        packet::encode(request, &mut frame, frame::MAX_REQUEST_BYTES).expect("short");
+        frame::set_xid(&mut frame, xid);
+        self.0.send(&frame);
+    }
+
+    /// Looks at a node that is not there.
+    fn watch(&mut self, served: &mut Served, path: &str) {
+        let path = path.to_owned();
+        self.ask(1, &Request::Exists { path, watch: true });
+        let (xid, _) = next(served);
+        let mut reply = reply_frame(xid, SEEN, b"");
+        reply[16..20].copy_from_slice(&ErrorCode::NO_NODE.0.to_be_bytes());
+        served.0.send(&reply);
+        assert_eq!(self.reply(), (1, ErrorCode::NO_NODE.0));
+    }
+}
+
+/// The number and the body of the next request that is no probe.
+fn next(served: &mut Served) -> (i32, Vec<u8>) {
+    loop {
+        let body = served.0.receive().expect("a request");
+        let (xid, record) = match int(&body, 4) {
+            MULTI => (int(&body, 0), checked(0)),
+            SYNC => (int(&body, 0), synced()),
+            _ => return (int(&body, 0), body),
+        };
+        served.reply_with(xid, LATER, &record);
+    }
+}
+
+/// The next request that is no probe: it leaves watches again.
+fn left_again(served: &mut Served) -> (i32, SetWatches) {
+    let (xid, body) = next(served);
+    let read = Request::read(int(&body, 4), &mut Reader::new(&body[8..]));
+    match read {
+        Ok(Request::SetWatches(watches)) => (xid, watches),
+        other => panic!("watches expected, got {other:?}"),
+    }
+}
+
+/// The link has seen this transaction.
+fn wait_for(bench: &Bench, zxid: i64) {
+    let deadline = Instant::now() + SOON;
+    while bench.link.wire.state.lock().last_zxid != zxid {
+        assert!(Instant::now() < deadline, "not seen");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+}
+
+/// The node changes while there is no connection. The next one answers the probe of a held lock,
+/// which has seen more than that, and breaks before the server has looked at the watches. A request
+/// that tells of changes since then would leave this one out.
+#[test]
+fn a_change_over_two_breaks_is_looked_for_by_the_last_answer_before_both() {
+    let server = FakeServer::start();
+    let (bench, mut caller, mut served) = Setup::default().connected(&server);
+    caller.watch(&mut served, "/a");
+    let _node = stands(&epoch_of(&bench), "/held");
+    drop(served);
+    bench.suspended();
+    for _ in 0..3 {
+        let (mut served, _) = server.grant(7, LONG);
+        bench.connected();
+        let (_, watches) = left_again(&mut served);
+        assert_eq!(watches.relative_zxid, SEEN);
+        assert_eq!(watches.exist, ["/a"]);
+        wait_for(&bench, LATER);
+        drop(served);
+        bench.suspended();
+    }
+    // Once they are left, what was seen before them is of no interest.
+    let (mut served, _) = server.grant(7, LONG);
+    bench.connected();
+    let (xid, _) = left_again(&mut served);
+    served.reply_with(xid, LATER, b"");
+    caller.watch(&mut served, "/b");
+    drop(served);
+    bench.suspended();
+    let (mut served, _) = server.grant(7, LONG);
+    assert_eq!(left_again(&mut served).1.relative_zxid, LATER);
+}
