@@ -4,12 +4,14 @@ use std::io;
 use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Instant;
 
 use zklock_protocol::{CreateMode, Reader, Request, WatchKind, opcode};
 
 use super::dial::is_timeout;
 use super::frame::{self, Frame, FrameBuffer, Next, RequestHeader};
 use super::guest::{Guest, Interest, Watching};
+use super::packet::Shape;
 use super::wire::{MOST_OUTGOING_BYTES, Server, State, Wire, say};
 
 /// Of what is kept for a server that takes it slowly, handles of the crate have this much: what a
@@ -150,7 +152,11 @@ impl Door<'_> {
             if !state.is_open(&server) {
                 continue;
             }
-            if let Err(err) = admit(&state, &server, frame.len()) {
+            let shape = Shape {
+                opcode: header.opcode,
+                bytes: frame::body_bytes(frame),
+            };
+            if let Err(err) = admit(&state, &server, shape) {
                 state.answer_locally(self.guest, header, err);
                 return;
             }
@@ -174,8 +180,13 @@ impl Door<'_> {
     }
 }
 
-/// Whether a request of this length goes out now. If not, what the handle hears.
-fn admit(state: &State, server: &Server, bytes: usize) -> Result<(), i32> {
+/// Whether such a request goes out now. If not, what the handle hears.
+fn admit(state: &State, server: &Server, shape: Shape) -> Result<(), i32> {
+    // Whoever asks again, though told not to, would break the next connection, under everybody.
+    if state.in_flight.is_poison(shape, Instant::now()) {
+        return Err(frame::ERR_MARSHALLING);
+    }
+    let Shape { bytes, .. } = shape;
     if state.kept_bytes() + bytes > MOST_OF_HANDLES {
         return Err(frame::ERR_OPERATION_TIMEOUT);
     }

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Instant;
 
 use zklock_protocol::{ErrorCode, Expected, Malformed, Part, Reader, Reply, opcode};
 
@@ -450,16 +451,16 @@ impl InFlight {
 
     /// The connection is gone: what was in flight may have been done or not. Returns what is to be
     /// seen to without locks.
-    pub(super) fn all_lost(&mut self, ended: Ended) -> AllLost {
+    pub(super) fn all_lost(&mut self, ended: Ended, now: Instant) -> AllLost {
         match ended {
             Ended::ByServer => {
                 let shapes = self.queue.iter().filter_map(|one| one.entry.shape());
-                self.poison.hung_up(shapes);
+                self.poison.hung_up(shapes, now);
             }
             Ended::TooSlow => {
                 let stuck = self.queue.iter().find(|one| one.taken.is_none());
                 if let Some(shape) = stuck.and_then(|one| one.entry.shape()) {
-                    self.poison.too_slow(shape);
+                    self.poison.too_slow(shape, now);
                 }
             }
             Ended::ByUs => {}
@@ -516,6 +517,11 @@ impl InFlight {
         }
         (self.own, self.again, self.held_bytes) = (0, 0, 0);
         lost
+    }
+
+    /// Whether one of this kind and length would break the connection as it has broken others.
+    pub(super) fn is_poison(&self, shape: Shape, now: Instant) -> bool {
+        self.poison.forbids(shape, now)
     }
 
     /// What is known of a request that went down with its connection.

@@ -78,7 +78,7 @@ pub(crate) struct Lost {
 }
 
 /// After so many breaks in a row that met the same request, that request is taken for their cause.
-const MOST_BREAKS: u32 = 3;
+pub(super) const MOST_BREAKS: u32 = 3;
 
 impl Lost {
     /// Not by what the server did.

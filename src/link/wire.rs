@@ -363,7 +363,7 @@ impl Wire {
         state.outgoing = Vec::new();
         state.outgoing_end = 0;
         state.probing = None;
-        let lost = state.in_flight.all_lost(ended);
+        let lost = state.in_flight.all_lost(ended, Instant::now());
         let unsaid = state.waiting.take_all();
         let guests = state.guests.clone();
         drop(state);

@@ -95,3 +95,39 @@ fn a_change_over_two_breaks_is_looked_for_by_the_last_answer_before_both() {
     let (mut served, _) = server.grant(7, LONG);
     assert_eq!(left_again(&mut served).1.relative_zxid, LATER);
 }
+
+/// It was told so, and asks again all the same.
+#[test]
+fn what_broke_three_connections_is_not_sent_again() {
+    const SET_DATA: i32 = 5;
+    let server = FakeServer::start();
+    let (bench, mut caller, mut served) = Setup::default().connected(&server);
+    for breaks in 1..=3 {
+        caller.request(breaks, DELETE);
+        assert_eq!(served.request().1, DELETE);
+        drop(served);
+        let told = match breaks {
+            3 => frame::ERR_MARSHALLING,
+            _ => frame::ERR_CONNECTION_LOSS,
+        };
+        assert_eq!(caller.reply(), (breaks, told));
+        bench.suspended();
+        (served, _) = server.grant(7, LONG);
+        bench.connected();
+    }
+    caller.request(4, DELETE);
+    caller.request(5, SET_DATA);
+    let (xid, opcode) = served.request();
+    assert_eq!(opcode, SET_DATA, "what is refused here goes nowhere");
+    served.reply(xid, ErrorCode::NO_NODE.0);
+    assert_eq!(caller.reply(), (4, frame::ERR_MARSHALLING));
+    assert_eq!(caller.reply(), (5, ErrorCode::NO_NODE.0));
+    // Nor is it sent when a connection has broken for another reason.
+    drop(served);
+    bench.suspended();
+    let (mut served, _) = server.grant(7, LONG);
+    bench.connected();
+    caller.request(6, DELETE);
+    assert_eq!(caller.reply(), (6, frame::ERR_MARSHALLING));
+    served.0.assert_silent();
+}
