@@ -420,11 +420,14 @@ impl Down<'_> {
         state.connected(&server, cadence, opening, sent_at);
         // With a node that stands, before what the session will repeat.
         state.probe(&server, &self.wire.config.chroot);
+        let mut over = Vec::new();
         for (guest, watches) in &to_leave {
-            state.leave_again(&server, guest, watches);
+            over.extend(state.leave_again(&server, guest, watches));
         }
         drop(state);
         self.wire.flush(&server);
+        drop(over);
+        to_leave.iter().for_each(|(guest, _)| guest.flush());
         let resumed = match &mut self.past {
             Past::Session(ticket) => std::mem::replace(&mut ticket.announced, true),
             _ => false,

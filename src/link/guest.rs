@@ -8,6 +8,8 @@
 //! A watch lives through a break: the next connection of the same session leaves it again, by the
 //! request that tells of what was missed (`setWatches`). Where that is in vain, and at the end of
 //! the session, the handle is told that there is something to look at. So no watch ends in silence.
+//! A connection that breaks before the answer may have broken because of it: it is not repeated, or a
+//! server that hangs up on it would cost every lock its session.
 //!
 //! # Locks
 //! `outgoing` and `watched` are held for a moment, with nothing taken under them; whoever adds an
@@ -74,6 +76,8 @@ struct Watched {
     /// Requests that leave it and are not answered.
     asked: usize,
     left: Option<Left>,
+    /// A connection broke while it was being left again. It is not tried on another one.
+    in_vain: bool,
 }
 
 /// How a watch was left, and so how it is left again.
@@ -227,6 +231,7 @@ impl Guest {
         entry.asked = entry.asked.saturating_sub(1);
         // Whoever has gone looks at nothing; what was left goes with the interest.
         entry.left = left.or(entry.left).filter(|_| !self.is_gone());
+        entry.in_vain &= left.is_none();
         let interest = entry.interest.clone();
         if entry.is_over() {
             watched.remove(watching);
@@ -310,8 +315,25 @@ impl Guest {
         left.map(|(watching, _)| watching.clone()).collect()
     }
 
-    /// The requests that leave these watches again, as far as they are still looked at, and tell of
-    /// what has changed since this transaction; each with its watches.
+    /// A connection broke while these watches were being left again: perhaps because of that.
+    pub(super) fn tried_in_vain(&self, watches: &[Watching]) {
+        let mut watched = self.watched.lock();
+        for watching in watches {
+            if let Some(entry) = watched.get_mut(watching) {
+                entry.in_vain = entry.left.is_some();
+            }
+        }
+    }
+
+    /// Of these watches, those that are not to be left again.
+    pub(super) fn in_vain(&self, watches: &[Watching]) -> Vec<Watching> {
+        let watched = self.watched.lock();
+        let in_vain = |one: &&Watching| watched.get(one).is_some_and(|entry| entry.in_vain);
+        watches.iter().filter(in_vain).cloned().collect()
+    }
+
+    /// The requests that leave the others of these watches again, as far as they are still looked at,
+    /// and tell of what has changed since this transaction; each with its watches.
     pub(super) fn leave_again(
         &self,
         watches: &[Watching],
@@ -321,7 +343,8 @@ impl Guest {
         let mut bytes = MOST_PATHS_BYTES;
         let watched = self.watched.lock();
         for watching in watches {
-            let Some(left) = watched.get(watching).and_then(|entry| entry.left) else {
+            let entry = watched.get(watching).filter(|entry| !entry.in_vain);
+            let Some(left) = entry.and_then(|entry| entry.left) else {
                 continue;
             };
             let (_, path) = watching;

@@ -104,6 +104,7 @@ enum Entry {
     /// Leaves a handle's watches again that an earlier connection has taken along.
     Again {
         xid: i32,
+        shape: Shape,
         sent: Sent,
         guest: Arc<Guest>,
         watches: Vec<Watching>,
@@ -215,11 +216,13 @@ impl InFlight {
         &mut self,
         guest: Arc<Guest>,
         watches: Vec<Watching>,
+        shape: Shape,
         sent: Sent,
     ) -> i32 {
         let xid = self.xid();
         self.push(Entry::Again {
             xid,
+            shape,
             sent,
             guest,
             watches,
@@ -395,12 +398,14 @@ impl InFlight {
                 })
             }
             Some(Entry::Again {
+                shape,
                 sent,
                 guest,
                 watches,
                 ..
             }) => {
                 self.again -= 1;
+                self.poison.acquit(shape);
                 Ok(Answered::Again {
                     guest,
                     watches,
@@ -492,8 +497,9 @@ impl InFlight {
                     let completed = self.lost(shape, recipient, by_server);
                     lost.completed.extend(completed);
                 }
-                // They are left again on the next connection.
-                Entry::Again { .. } | Entry::Probe { .. } | Entry::Close { .. } => {}
+                // On the next connection the handle is told. Now it could only look in vain.
+                Entry::Again { guest, watches, .. } => guest.tried_in_vain(&watches),
+                Entry::Probe { .. } | Entry::Close { .. } => {}
             }
         }
         for held in std::mem::take(&mut self.held) {
@@ -587,10 +593,10 @@ impl Entry {
 
     fn shape(&self) -> Option<Shape> {
         match self {
-            Self::Crate { shape, .. } | Self::Own { shape, .. } => Some(*shape),
-            Self::Local { .. } | Self::Again { .. } | Self::Probe { .. } | Self::Close { .. } => {
-                None
+            Self::Crate { shape, .. } | Self::Again { shape, .. } | Self::Own { shape, .. } => {
+                Some(*shape)
             }
+            Self::Local { .. } | Self::Probe { .. } | Self::Close { .. } => None,
         }
     }
 

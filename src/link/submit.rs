@@ -10,9 +10,9 @@ use super::batch::{Batch, Packing};
 use super::completed::{Recipient, Rest};
 use super::frame::{self, RequestHeader};
 use super::group::{Group, Packet};
-use super::guest::{Guest, Watching};
+use super::guest::{Guest, Interest, Watching};
 use super::in_flight::{Held, HeldBack};
-use super::packet;
+use super::packet::{self, Shape};
 use super::voice::{Batching, Completion, NotSent};
 use super::wire::{Server, State, Wire};
 
@@ -198,24 +198,33 @@ impl State {
         }
     }
 
-    /// Leaves a handle's watches again, on a connection that has just been made.
+    /// Leaves a handle's watches again, on a connection that has just been made. Where that is not to
+    /// be tried, the handle is told to look again. Returns what is dropped without locks.
+    #[must_use]
     pub(super) fn leave_again(
         &mut self,
         server: &Server,
         guest: &Arc<Guest>,
         watches: &[Watching],
-    ) {
+    ) -> Vec<Arc<dyn Interest>> {
+        let mut in_vain = guest.in_vain(watches);
         for (request, watches) in guest.leave_again(watches, self.watched_zxid) {
             let mut frame = Vec::new();
             let request = Request::SetWatches(request);
-            if packet::encode(&request, &mut frame, frame::MAX_REQUEST_BYTES).is_err() {
+            let shape = packet::encode(&request, &mut frame, frame::MAX_REQUEST_BYTES);
+            let may = |shape: &Shape| !self.in_flight.is_poison(*shape, Instant::now());
+            let Some(shape) = shape.ok().filter(may) else {
+                in_vain.extend(watches);
                 continue;
-            }
-            let sent = self.stamp(server, request.opcode());
+            };
+            let sent = self.stamp(server, shape.opcode);
             let guest = Arc::clone(guest);
-            frame::set_xid(&mut frame, self.in_flight.leave_again(guest, watches, sent));
+            let xid = self.in_flight.leave_again(guest, watches, shape, sent);
+            frame::set_xid(&mut frame, xid);
             self.queue(server, &frame);
         }
+        let told = in_vain.iter().map(|watching| guest.look_again(watching));
+        told.flatten().collect()
     }
 }
 

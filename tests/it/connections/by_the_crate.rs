@@ -11,9 +11,12 @@ use zklock::zookeeper::{
 use zklock::{Client, ConnectionState, LossReason};
 
 use crate::fixtures::{SOON, builder, client, client_at, mutex, raw, server};
-use testbed::{Direction, Proxy, wait_until};
+use testbed::proxy::Matcher;
+use testbed::{Action, Direction, Proxy, wait_until};
 
 const T: Duration = Duration::from_secs(4);
+/// Leaves watches again.
+const SET_WATCHES: i32 = 101;
 
 fn open() -> Vec<Acl> {
     Acl::open_unsafe().clone()
@@ -232,6 +235,29 @@ fn watches_live_through_a_break() {
     let set = at_server.set_data("/by-the-crate-breaks/quiet", Vec::new(), None);
     set.expect("it stands");
     assert_eq!(next(&quiet).0, WatchedEventType::NodeDataChanged);
+}
+
+/// Once they were left again on every connection, until the session was over.
+#[test]
+fn a_server_that_hangs_up_on_its_watches_costs_no_lock() {
+    let proxy = Proxy::start(server().addr());
+    let unknown = proxy.on_request(Matcher::every(SET_WATCHES), Action::Reset);
+    let client = client_at(&proxy.connect_string());
+    let session = client.session_id();
+    let guard = mutex(&client, "/by-the-crate/hung-up/lock")
+        .lock()
+        .expect("free");
+    let zookeeper = client.zookeeper().expect("connected");
+    let (hears, events) = hearing();
+    zookeeper
+        .exists_w("/by-the-crate/hung-up/mine", hears)
+        .expect("an answer");
+    proxy.reset_all();
+    assert_eq!(next(&events).0, WatchedEventType::NodeDataChanged);
+    connected(&client);
+    assert_eq!(client.session_id(), session);
+    guard.unlock().expect("held all the time");
+    assert_eq!(unknown.times_sprung(), 1);
 }
 
 /// It kills the crate's threads.
