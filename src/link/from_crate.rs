@@ -156,7 +156,7 @@ impl Door<'_> {
                 opcode: header.opcode,
                 bytes: frame::body_bytes(frame),
             };
-            if let Err(err) = admit(&state, &server, shape) {
+            if let Err(err) = state.admits(&server, shape) {
                 state.answer_locally(self.guest, header, err);
                 return;
             }
@@ -180,18 +180,19 @@ impl Door<'_> {
     }
 }
 
-/// Whether such a request goes out now. If not, what the handle hears.
-fn admit(state: &State, server: &Server, shape: Shape) -> Result<(), i32> {
-    // Whoever asks again, though told not to, would break the next connection, under everybody.
-    if state.in_flight.is_poison(shape, Instant::now()) {
-        return Err(frame::ERR_MARSHALLING);
+impl State {
+    /// Whether such a request of a handle goes out now. If not, what the handle hears.
+    pub(super) fn admits(&self, server: &Server, shape: Shape) -> Result<(), i32> {
+        // Whoever asks again, though told not to, would break the next connection, under everybody.
+        if self.in_flight.is_poison(shape, Instant::now()) {
+            return Err(frame::ERR_MARSHALLING);
+        }
+        if self.kept_bytes() + shape.bytes > MOST_OF_HANDLES {
+            return Err(frame::ERR_OPERATION_TIMEOUT);
+        }
+        let in_time = server.has_time_for(shape.bytes);
+        in_time.map_err(|_| frame::ERR_BAD_ARGUMENTS)
     }
-    let Shape { bytes, .. } = shape;
-    if state.kept_bytes() + bytes > MOST_OF_HANDLES {
-        return Err(frame::ERR_OPERATION_TIMEOUT);
-    }
-    let in_time = server.has_time_for(bytes);
-    in_time.map_err(|_| frame::ERR_BAD_ARGUMENTS)
 }
 
 fn goes(opcode: i32, record: &[u8]) -> Goes {

@@ -32,8 +32,9 @@ use super::rouse::{Ready, Rouse};
 
 /// What is kept for a handle that takes nothing. Beyond that it is given up.
 const MOST_UNTAKEN_BYTES: usize = 64 << 20;
-/// Of paths in one request, as other clients have it.
-const MOST_PATHS_BYTES: usize = 128 << 10;
+/// Of paths in one request that leaves watches again: so little that a probe need not wait for long
+/// behind one, and that any server takes it.
+const MOST_PATHS_BYTES: usize = 16 << 10;
 
 /// What the session's registry of watches knows a handle's watch by. Its end ends the interest.
 pub(crate) trait Interest: Send + Sync {

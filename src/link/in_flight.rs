@@ -27,7 +27,7 @@ pub(super) struct InFlight {
     last_xid: i32,
     /// How many of the queue are requests of our own.
     own: usize,
-    /// How many leave watches again.
+    /// How many leave watches again, also of those that are kept back.
     again: usize,
     /// The replies so far to the group of our requests whose last one has none yet. The group is at
     /// the front, side by side, as it was added under one lock.
@@ -63,6 +63,12 @@ pub(super) enum HeldBack {
         shape: Shape,
         expected: Expected,
         recipient: Option<Recipient>,
+    },
+    /// Leaves a handle's watches again.
+    Again {
+        guest: Arc<Guest>,
+        shape: Shape,
+        watches: Vec<Watching>,
     },
     /// Answered by us, in its turn.
     Local {
@@ -279,6 +285,7 @@ impl InFlight {
     pub(super) fn hold(&mut self, held: Held) {
         self.held_bytes += held.frame.len();
         self.own += usize::from(matches!(held.what, HeldBack::Own { .. }));
+        self.again += usize::from(matches!(held.what, HeldBack::Again { .. }));
         self.held.push_back(held);
     }
 
@@ -296,6 +303,7 @@ impl InFlight {
         let held = self.held.pop_front()?;
         self.held_bytes -= held.frame.len();
         self.own -= usize::from(matches!(held.what, HeldBack::Own { .. }));
+        self.again -= usize::from(matches!(held.what, HeldBack::Again { .. }));
         Some(held)
     }
 
@@ -513,6 +521,8 @@ impl InFlight {
                     lost.interest(&guest, watching.as_ref());
                 }
                 HeldBack::Local { guest, number, err } => guest.answer(&frame::reply(number, err)),
+                // No server has seen it: the next one does.
+                HeldBack::Again { .. } => {}
                 HeldBack::Own {
                     shape, recipient, ..
                 } => {

@@ -212,16 +212,25 @@ impl State {
             let mut frame = Vec::new();
             let request = Request::SetWatches(request);
             let shape = packet::encode(&request, &mut frame, frame::MAX_REQUEST_BYTES);
-            let may = |shape: &Shape| !self.in_flight.is_poison(*shape, Instant::now());
+            let may = |shape: &Shape| self.admits(server, *shape).is_ok();
             let Some(shape) = shape.ok().filter(may) else {
                 in_vain.extend(watches);
                 continue;
             };
-            let sent = self.stamp(server, shape.opcode);
             let guest = Arc::clone(guest);
-            let xid = self.in_flight.leave_again(guest, watches, shape, sent);
-            frame::set_xid(&mut frame, xid);
-            self.queue(server, &frame);
+            if self.may_queue(server, 0) {
+                let sent = self.stamp(server, shape.opcode);
+                let xid = self.in_flight.leave_again(guest, watches, shape, sent);
+                frame::set_xid(&mut frame, xid);
+                self.queue(server, &frame);
+            } else {
+                let what = HeldBack::Again {
+                    guest,
+                    shape,
+                    watches,
+                };
+                self.in_flight.hold(Held { frame, what });
+            }
         }
         let told = in_vain.iter().map(|watching| guest.look_again(watching));
         told.flatten().collect()

@@ -575,6 +575,14 @@ impl State {
                     let bytes = frame::body_bytes(&frame);
                     self.in_flight.forward(guest, header, bytes, watching, sent)
                 }
+                HeldBack::Again {
+                    guest,
+                    shape,
+                    watches,
+                } => {
+                    let sent = self.stamp(server, shape.opcode);
+                    self.in_flight.leave_again(guest, watches, shape, sent)
+                }
                 HeldBack::Own {
                     shape,
                     expected,

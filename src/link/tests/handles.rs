@@ -1,8 +1,10 @@
 //! Handles of the crate over breaks: their watches, and what breaks connections.
 
+use std::collections::HashSet;
+
 use zklock_protocol::{Reader, SetWatches};
 
-use super::probes::{checked, epoch_of, stands};
+use super::probes::{checked, epoch_of, next_check, stands};
 use super::*;
 use crate::link::packet;
 
@@ -56,9 +58,12 @@ fn next(served: &mut Served) -> (i32, Vec<u8>) {
 /// The next request that is no probe: it leaves watches again.
 fn left_again(served: &mut Served) -> (i32, SetWatches) {
     let (xid, body) = next(served);
-    let read = Request::read(int(&body, 4), &mut Reader::new(&body[8..]));
-    match read {
-        Ok(Request::SetWatches(watches)) => (xid, watches),
+    (xid, watches_in(&body))
+}
+
+fn watches_in(body: &[u8]) -> SetWatches {
+    match Request::read(int(body, 4), &mut Reader::new(&body[8..])) {
+        Ok(Request::SetWatches(watches)) => watches,
         other => panic!("watches expected, got {other:?}"),
     }
 }
@@ -110,6 +115,59 @@ fn what_a_server_hangs_up_on_is_not_left_again_but_told() {
     assert_eq!(watches.relative_zxid, LATER);
     served.reply_with(xid, LATER, b"");
     caller.0.assert_silent();
+}
+
+/// All at once they would be more than a megabyte ahead of the next probe. The server answers the first
+/// probe, and so has seen more than when the nodes may have changed, and hangs up before it has been
+/// sent all of the watches.
+#[test]
+fn many_watches_are_left_again_bit_by_bit_and_each_or_its_change_is_told() {
+    let server = FakeServer::start();
+    let (bench, mut caller, mut served) = Setup::default().connected(&server);
+    let paths: HashSet<_> = (0..160).map(|one| format!("/{one:08000}")).collect();
+    for path in &paths {
+        caller.watch(&mut served, path);
+    }
+    let _node = stands(&epoch_of(&bench), "/held");
+    drop(served);
+    bench.suspended();
+    let (mut served, _) = server.grant(7, LONG);
+    bench.connected();
+    let waits = || bench.link.wire.state.lock().in_flight.holds_any();
+    assert!(waits(), "the server takes nothing yet");
+    let (xid, _) = next_check(&mut served);
+    served.reply_with(xid, LATER, &checked(0));
+    wait_for(&bench, LATER);
+    assert!(waits(), "the server has taken the probe alone");
+    drop(served);
+    bench.suspended();
+    let (mut served, _) = server.grant(7, LONG);
+    bench.connected();
+    // Behind them.
+    caller.request(1, DELETE);
+    let mut left = HashSet::new();
+    loop {
+        let (xid, body) = next(&mut served);
+        served.reply_with(xid, LATER, b"");
+        if int(&body, 4) == DELETE {
+            break;
+        }
+        assert!(body.len() < 17 << 10, "{}", body.len());
+        let watches = watches_in(&body);
+        assert_eq!(watches.relative_zxid, SEEN);
+        left.extend(watches.exist);
+    }
+    let mut told = HashSet::new();
+    loop {
+        let body = caller.0.receive().expect("a frame");
+        match frame::node_event(&body) {
+            Some((_, path)) if int(&body, 0) == frame::XID_WATCH => told.insert(path.to_owned()),
+            _ => break,
+        };
+    }
+    assert!(!left.is_empty() && !told.is_empty());
+    assert!(left.is_disjoint(&told));
+    assert_eq!(&left | &told, paths);
 }
 
 /// It was told so, and asks again all the same.
