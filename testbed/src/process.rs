@@ -45,6 +45,24 @@ pub fn stop(pid: u32) {
     });
 }
 
+/// Waits until a process has acted on a signal that stops it, and somebody else has let it go on.
+pub fn wait_until_continued(pid: u32, stopped_by: Signal) {
+    let pending = || {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let masks = status.lines().filter_map(|line| {
+            line.strip_prefix("ShdPnd:")
+                .or(line.strip_prefix("SigPnd:"))
+        });
+        masks
+            .filter_map(|mask| u64::from_str_radix(mask.trim(), 16).ok())
+            .any(|mask| mask >> (stopped_by.as_raw() - 1) & 1 == 1)
+    };
+    // In this order: what is no longer pending has stopped the process, or had done so before.
+    wait_until("it goes on", STATE_CHANGE, || {
+        !pending() && thread_states(pid).iter().all(|state| *state != 'T')
+    });
+}
+
 /// Lets a frozen process go on (SIGCONT).
 pub fn cont(pid: u32) {
     signal(pid, Signal::CONT);

@@ -126,7 +126,10 @@ fn a_watchdog_that_was_stopped_guards_on() {
         first.args(["sh", "-c", WAYS_OUT[2].1]);
         let first = Running::start(traces.told(&mut first));
         let worker = traces.worker();
-        send(watchdog_of(first.pid()), signal);
+        let watchdog = watchdog_of(first.pid());
+        send(watchdog, signal);
+        // Killed before it has heard of the stop, zklock could let nobody go on: that is both at once.
+        process::wait_until_continued(watchdog, signal);
         process::kill(first.pid());
         traces.assert_over_before_the_next(&path, name);
         assert!(!process::is_alive(worker), "{name}: the worker lives");
