@@ -460,6 +460,8 @@ fn a_try_to_read_by_a_writer_does_not_wait_for_a_connection() {
     });
     assert!(error.is_connection_loss(), "{error}");
     assert_ne!(writing.state(), LockState::Lost);
+    // The try may hear of the break before the lock does.
+    wait_until("the break is known", SOON, || !writing.is_held());
     proxy.accept();
     wait_until("contact", SOON, || writing.is_held());
     // Nothing of the try has stayed.
