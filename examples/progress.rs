@@ -1,8 +1,9 @@
 //! A batch job that keeps its progress in a node beside its lock.
 //!
 //! The lock is zklock's; the node is the program's own, read and written by the `zookeeper` crate on the same
-//! session. Whoever gets the lock goes on where the last one stopped. Each write names the version that was
-//! read under the lock, so one that comes late, from a holder that has lost it, is refused by the servers.
+//! session. Whoever gets the lock goes on where the last one stopped. It begins by writing what it has read, which
+//! makes a new version, and each later write names the version of the one before. So a write that comes late, from
+//! a holder that has lost the lock, is refused by the servers.
 //!
 //! `cargo run --example progress -- --servers localhost:2181 --steps 10`
 
@@ -35,18 +36,25 @@ struct Progress {
 }
 
 impl Progress {
-    fn read(zookeeper: &ZooKeeper, path: &str) -> Result<Self, Box<dyn std::error::Error>> {
+    /// Reads how far the last holder came, and takes its right to write.
+    fn take_over(zookeeper: &ZooKeeper, path: &str) -> Result<Self, Box<dyn std::error::Error>> {
         let acl = Acl::open_unsafe().clone();
         match again(|| zookeeper.create(path, b"0".to_vec(), acl.clone(), CreateMode::Persistent)) {
             Ok(_) | Err(ZkError::NodeExists) => {}
             Err(error) => return Err(format!("{path} cannot be made: {error}").into()),
         }
-        let (data, stat) = again(|| zookeeper.get_data(path, false))?;
+        let (data, version) = loop {
+            let (data, stat) = again(|| zookeeper.get_data(path, false))?;
+            match zookeeper.set_data(path, data.clone(), Some(stat.version)) {
+                Ok(stat) => break (data, stat.version),
+                // Its last write came between, or a break: read again.
+                Err(ZkError::BadVersion | ZkError::ConnectionLoss | ZkError::OperationTimeout) => {}
+                Err(error) => return Err(format!("{path}: {error}").into()),
+            }
+        };
         let done = std::str::from_utf8(&data)?.parse();
-        Ok(Self {
-            done: done.map_err(|error| format!("{path} has no number: {error}"))?,
-            version: stat.version,
-        })
+        let done = done.map_err(|error| format!("{path} has no number: {error}"))?;
+        Ok(Self { done, version })
     }
 
     /// Writes that one more step is done, if nobody else has written meanwhile.
@@ -104,7 +112,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let guard = Mutex::new(&client, &arguments.lock)?.lock()?;
     let zookeeper = client.zookeeper()?;
     let path = format!("{}-progress", arguments.lock);
-    let mut progress = Progress::read(&zookeeper, &path)?;
+    let mut progress = Progress::take_over(&zookeeper, &path)?;
     let mut left = arguments.stop_after.unwrap_or(u32::MAX);
     while progress.done < arguments.steps && left > 0 {
         work(progress.done + 1, &guard.view())?;
