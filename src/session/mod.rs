@@ -7,9 +7,9 @@
 //!
 //! # Who may change what
 //! `Session::state` guards all of [`State`]. While it is locked, no call to ZooKeeper is made,
-//! nothing is logged, no caller's code runs, and nothing below the seam is called. Lock order: a lock's local queue, then
-//! `Session::state`, then the locks of watches, the job queues, signals and the link, of which none
-//! calls back up.
+//! nothing is logged, no caller's code runs, and nothing below the seam is called. Lock order: a
+//! lock's local queue, then `Session::state`, then the locks of watches, the job queues, signals and
+//! the link, of which none calls back up.
 //!
 //! Whoever must hear of something is told before it is logged: a logger is somebody else's code,
 //! and may block or panic.
