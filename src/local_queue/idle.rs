@@ -117,3 +117,78 @@ impl LocalLock for LocalQueue {
         drop(idle);
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use zklock_protocol::{EventKind, Reply, Request, Stat};
+
+    use super::*;
+    use crate::global_queue::{GlobalQueue, WaitStrategy};
+    use crate::local_queue::Policy;
+    use crate::session::retry::RetryPolicy;
+    use crate::session::scripted::stage;
+    use crate::sync::Mutex;
+    use crate::wait::bound::Bound;
+    use crate::znode::names::{Class, Dialect, Grammar};
+    use crate::znode::path::LockPath;
+
+    /// Who was told of the end of one tenure, and came late, ended the next one, of which nobody had
+    /// asked anything.
+    #[test]
+    fn a_late_word_ends_no_next_tenure() {
+        let nodes = Arc::new(Mutex::new(Vec::new()));
+        let folder = Arc::clone(&nodes);
+        let stage = stage(RetryPolicy::new(), move |request| {
+            let mut nodes = folder.lock();
+            match request {
+                Request::Create(create) => {
+                    let path = format!("{}{:010}", create.path, nodes.len());
+                    nodes.push(path.clone());
+                    let stat = Stat {
+                        czxid: 1,
+                        ephemeral_owner: 100,
+                        ..Stat::default()
+                    };
+                    Ok(Reply::Created { path, stat })
+                }
+                Request::GetChildren { path, .. } => {
+                    let names = nodes.iter().filter_map(|node| node.strip_prefix(path));
+                    let names = names.map(|name| name.trim_start_matches('/'));
+                    Ok(Reply::Children(names.collect()))
+                }
+                Request::Delete { path, .. } => {
+                    nodes.retain(|node| node != path);
+                    Ok(Reply::Nothing)
+                }
+                other => unreachable!("{other:?}"),
+            }
+        });
+        let session = &stage.session;
+        let contest = GlobalQueue::new(
+            session,
+            LockPath::parse("/lock").expect("good"),
+            Grammar::mutex(Dialect::Curator, None),
+            Class::Exclusive,
+            WaitStrategy::PredecessorWatch,
+            true,
+        );
+        let policy = Policy {
+            linger: Duration::from_secs(3600),
+            ..Policy::default()
+        };
+        let queue = LocalQueue::new(contest, policy);
+        let bound = Bound::none();
+        queue.acquire(&bound, || Arc::from([])).expect("free");
+        queue.release().expect("ours");
+        queue.on_revoke();
+        assert_eq!(nodes.lock().len(), 1, "nobody has asked for this one");
+        session.watch_event("/lock", EventKind::NodeChildrenChanged, 1);
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while !nodes.lock().is_empty() {
+            assert!(Instant::now() < deadline, "somebody came, and it stays");
+            std::thread::yield_now();
+        }
+    }
+}
