@@ -203,6 +203,13 @@ pub(super) fn reply(xid: i32, err: i32) -> Vec<u8> {
     })
 }
 
+/// The same answer as lost, without what was read. `None`: it is an event, or has nothing more.
+pub(super) fn without_its_record(reply_or_event: &[u8]) -> Option<Vec<u8>> {
+    let xid = int(&reply_or_event[LENGTH_BYTES..], 0);
+    let is_longer = body_bytes(reply_or_event) > REPLY_HEADER_BYTES;
+    (is_longer && xid != XID_WATCH).then(|| reply(xid, ERR_CONNECTION_LOSS))
+}
+
 /// What a watch told, and of which path, by the body of its event. `None`: it is none, or of a kind
 /// that only newer servers know.
 pub(super) fn node_event(body: &[u8]) -> Option<(EventKind, &str)> {

@@ -29,9 +29,14 @@ use zklock_protocol::{EventKind, SetWatches, WatchKind};
 use super::frame;
 use super::lease::Epoch;
 use super::rouse::{Ready, Rouse};
+use super::untaken::Untaken;
 
-/// What is kept for a handle that takes nothing. Beyond that it is given up.
+/// What is kept for a handle that takes nothing. Beyond that it is given up; the crate, which asks
+/// nothing more while it takes nothing, does not come so far.
 const MOST_UNTAKEN_BYTES: usize = 64 << 20;
+/// Of that, for answers as servers give them. Those for which there is no room come without what was
+/// read, as lost: each in its turn, because the crate takes the first answer for its first request.
+const MOST_ANSWERED_BYTES: usize = MOST_UNTAKEN_BYTES - (1 << 20);
 /// Of paths in one request that leaves watches again: so little that a probe need not wait for long
 /// behind one, and that any server takes it.
 const MOST_PATHS_BYTES: usize = 16 << 10;
@@ -58,11 +63,12 @@ pub(super) struct Guest {
     /// It did not take all that there was.
     full: AtomicBool,
     gone: AtomicBool,
-    outgoing: Mutex<Vec<u8>>,
+    outgoing: Mutex<Untaken>,
     sending: Mutex<Sending>,
     watched: Mutex<HashMap<Watching, Watched>>,
 }
 
+/// The piece that is being sent.
 #[derive(Default)]
 struct Sending {
     bytes: Vec<u8>,
@@ -124,12 +130,19 @@ impl Guest {
             return;
         }
         let mut outgoing = self.outgoing.lock();
-        if outgoing.len() + frame.len() > MOST_UNTAKEN_BYTES {
-            *outgoing = Vec::new();
-            self.gone.store(true, Ordering::Release);
+        let with_it = outgoing.bytes() + frame.len();
+        if with_it <= MOST_ANSWERED_BYTES {
+            outgoing.add(frame);
             return;
         }
-        outgoing.extend_from_slice(frame);
+        let bare = frame::without_its_record(frame);
+        let frame = bare.as_deref().unwrap_or(frame);
+        if outgoing.bytes() + frame.len() <= MOST_UNTAKEN_BYTES {
+            outgoing.add(frame);
+        } else {
+            outgoing.clear();
+            self.gone.store(true, Ordering::Release);
+        }
     }
 
     /// Sends what the handle takes now. To be called without the state of the wire; never waits.
@@ -163,9 +176,7 @@ impl Guest {
         loop {
             if sending.sent == sending.bytes.len() {
                 sending.sent = 0;
-                sending.bytes.clear();
-                std::mem::swap(&mut *self.outgoing.lock(), &mut sending.bytes);
-                if sending.bytes.is_empty() {
+                if !self.outgoing.lock().replace(&mut sending.bytes) {
                     return Ok(());
                 }
             }

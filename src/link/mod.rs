@@ -93,6 +93,7 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "no_tls.rs"]
 mod tls;
+mod untaken;
 pub(crate) mod voice;
 mod waiting;
 mod wire;

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use zklock_protocol::{Reader, SetWatches};
 
 use super::probes::{checked, epoch_of, next_check, stands};
+use super::slow_networks::behind_a_narrow_network;
 use super::*;
 use crate::link::packet;
 
@@ -12,6 +13,7 @@ use crate::link::packet;
 const SEEN: i64 = 10;
 /// Of a later one.
 const LATER: i64 = 20;
+const SET_DATA: i32 = 5;
 
 impl Caller {
     fn ask(&mut self, xid: i32, request: &Request) {
@@ -22,7 +24,7 @@ impl Caller {
     }
 
     /// Looks at a node that is not there.
-    fn watch(&mut self, served: &mut Served, path: &str) {
+    pub(super) fn watch(&mut self, served: &mut Served, path: &str) {
         let path = path.to_owned();
         self.ask(1, &Request::Exists { path, watch: true });
         let (xid, _) = next(served);
@@ -173,7 +175,6 @@ fn many_watches_are_left_again_bit_by_bit_and_each_or_its_change_is_told() {
 /// It was told so, and asks again all the same.
 #[test]
 fn what_broke_three_connections_is_not_sent_again() {
-    const SET_DATA: i32 = 5;
     let server = FakeServer::start();
     let (bench, mut caller, mut served) = Setup::default().connected(&server);
     for breaks in 1..=3 {
@@ -204,4 +205,102 @@ fn what_broke_three_connections_is_not_sent_again() {
     caller.request(6, DELETE);
     assert_eq!(caller.reply(), (6, frame::ERR_MARSHALLING));
     served.0.assert_silent();
+}
+
+/// It was hung up on once there were 64 MiB, kept another 64 beside them, and dialled the closed port
+/// without a pause, for an hour at the least.
+#[test]
+fn what_a_handle_does_not_take_is_bounded_and_each_call_is_answered_in_its_turn() {
+    const CALLS: i32 = 14;
+    let server = FakeServer::start();
+    let (bench, mut caller, mut served) = Setup::default().connected(&server);
+    let long = vec![7; 8 << 20];
+    for xid in 1..=CALLS {
+        caller.request(xid, DELETE);
+        let (number, _) = served.request();
+        served.reply_with(number, SEEN, &long);
+    }
+    // The last of them has come to the link.
+    caller.request(CALLS + 1, DELETE);
+    let (number, _) = served.request();
+    served.reply_with(number, LATER, b"");
+    wait_for(&bench, LATER);
+    let (mut whole, mut bare) = (0, 0);
+    for xid in 1..=CALLS {
+        let body = caller.0.receive().expect("an answer");
+        assert_eq!(int(&body, 0), xid);
+        if body.len() > long.len() {
+            assert_eq!(int(&body, 12), frame::OK);
+            whole += 1;
+        } else {
+            // What became of it is not known.
+            assert_eq!(int(&body, 12), frame::ERR_CONNECTION_LOSS);
+            bare += 1;
+        }
+    }
+    assert!(whole >= 7 && bare >= 1, "{whole} whole, {bare} bare");
+    assert_eq!(caller.reply(), (CALLS + 1, frame::OK));
+    // And it goes on.
+    caller.request(CALLS + 2, DELETE);
+    let (number, _) = served.request();
+    served.reply_with(number, LATER, &long);
+    let body = caller.0.receive().expect("an answer");
+    assert!(body.len() > long.len());
+}
+
+/// What a program writes into its own nodes must not keep its locks from being asked for: it has half of
+/// what may wait for a server.
+#[test]
+fn what_a_handle_asks_leaves_room_for_requests_of_locks() {
+    const EACH: usize = 900 << 10;
+    const MANY: i32 = 12;
+    let server = behind_a_narrow_network();
+    let (bench, mut caller, mut served) = Setup::default().connected(&server);
+    let large = Request::SetData {
+        path: "/a".into(),
+        data: Some(vec![7; EACH]),
+        version: ANY_VERSION,
+    };
+    for xid in 1..=MANY {
+        caller.ask(xid, &large);
+    }
+    let deadline = Instant::now() + SOON;
+    let unanswered = || bench.link.wire.state.lock().in_flight.unanswered();
+    while unanswered() < usize::try_from(MANY).expect("few") {
+        assert!(Instant::now() < deadline, "all have come");
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    let request = Request::Delete {
+        path: "/lock".into(),
+        version: ANY_VERSION,
+    };
+    let completion: Arc<dyn Completion> = Arc::new(Unheard);
+    let link = &bench.link;
+    let sent = link.submit(1, &[request], Batching::Never, completion);
+    sent.expect("there is room");
+    let mut forwarded = 0;
+    loop {
+        let (xid, body) = next(&mut served);
+        served.reply_with(xid, LATER, &[0; 80]);
+        match int(&body, 4) {
+            SET_DATA => forwarded += 1,
+            opcode => break assert_eq!(opcode, DELETE),
+        }
+    }
+    // The narrow network has taken one at the most.
+    assert!((2..=5).contains(&forwarded), "{forwarded} were sent");
+    for xid in 1..=MANY {
+        let err = if xid <= forwarded {
+            frame::OK
+        } else {
+            frame::ERR_OPERATION_TIMEOUT
+        };
+        assert_eq!(caller.reply(), (xid, err));
+    }
+}
+
+struct Unheard;
+
+impl Completion for Unheard {
+    fn completed(&self, _answers: Vec<Answer>) {}
 }

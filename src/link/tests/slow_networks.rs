@@ -16,7 +16,7 @@ const LARGE: usize = 900 << 10;
 const SIP: usize = 8 << 10;
 
 /// A server at the end of a network that keeps little.
-fn behind_a_narrow_network() -> FakeServer {
+pub(super) fn behind_a_narrow_network() -> FakeServer {
     let server = FakeServer::start();
     let few = rustix::net::sockopt::set_socket_recv_buffer_size(server.listener.as_fd(), SIP);
     few.expect("a socket");
