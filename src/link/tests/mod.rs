@@ -330,7 +330,7 @@ impl Caller {
         gate.admit(Instant::now() + SOON).expect("knows the secret");
         let granted = frames.receive().expect("an answer");
         let granted = ConnectResponse::parse(&granted).expect("a handshake");
-        assert!(granted.timeout_ms >= 3_600_000);
+        assert!(granted.timeout_ms > 0);
         Self(frames)
     }
 

@@ -1,6 +1,6 @@
 //! The real crate, over a link, to a server played by a thread.
 
-use zookeeper::{WatchedEvent, ZkError, ZooKeeper};
+use zookeeper::{WatchedEvent, ZkError, ZkState, ZooKeeper};
 
 use super::*;
 
@@ -94,4 +94,24 @@ fn it_gets_all_its_answers_over_breaks_and_excesses() {
     // Its good-bye is answered, so dropping the handle does not hang.
     drop(handle);
     assert!(bench.link.wait_ended(Instant::now() + SOON));
+}
+
+/// It dials its closed port without a pause. It did so for an hour at the least, after the drop of the
+/// handle as well.
+#[test]
+fn when_it_is_hung_up_on_its_thread_ends() {
+    let server = FakeServer::start();
+    let (bench, gate) = Setup::default().start(&[server.address]);
+    let handle = connect(gate);
+    let (_served, _) = server.grant(7, LONG);
+    bench.connected();
+    let (tell, told) = unbounded();
+    handle.add_listener(move |state| {
+        let _ = tell.send(state);
+    });
+    let guests = bench.link.wire.state.lock().guests.clone();
+    guests.iter().for_each(|guest| drop(guest.leave()));
+    while told.recv_timeout(SOON).expect("it is over") != ZkState::Closed {}
+    let asked = handle.exists("/", false);
+    assert_eq!(asked.err(), Some(ZkError::ConnectionLoss));
 }
