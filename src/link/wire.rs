@@ -404,6 +404,7 @@ impl Wire {
         if news {
             // Whatever is wrong there must not keep us from what follows.
             let _ = catch_unwind(AssertUnwindSafe(|| self.tell(LinkEvent::Closed)));
+            let _ = catch_unwind(AssertUnwindSafe(|| self.expire_guests()));
         }
         if let Some(server) = server.filter(|_| news) {
             server.cut();

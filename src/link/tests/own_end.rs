@@ -64,12 +64,13 @@ impl Stage {
         let config = config(vec![host.parse().expect("an address is a host")]);
         let link = Link::new(config, above.clone());
         link.start().expect("threads");
-        let caller = Caller::enter(gate_of(&link));
-        let (served, _) = server.grant(7, LONG);
+        let mut caller = Caller::enter(gate_of(&link));
+        let (mut served, _) = server.grant(7, LONG);
         let connection = match events.recv_timeout(SOON).expect("an event") {
             LinkEvent::Connected { connection, .. } => connection,
             other => panic!("{other:?}"),
         };
+        caller.watch(&mut served, "/watched");
         Self {
             link,
             above,
@@ -107,6 +108,10 @@ impl Stage {
             .link
             .submit(self.connection, &[delete("/late")], Batching::Never, slot);
         late.expect_err("it is over");
+        // A handle's watch ends, and not in silence.
+        let told = self.caller.0.receive().expect("an event");
+        assert_eq!(int(&told, 0), frame::XID_WATCH);
+        assert_eq!(int(&told, 20), frame::EXPIRED);
         // The crate gets answers until it has said good-bye.
         self.caller.request(1, DELETE);
         assert_eq!(self.caller.reply(), (1, frame::ERR_SESSION_EXPIRED));
