@@ -28,7 +28,7 @@ pub(super) fn run(wire: &Arc<Wire>, guest: &Arc<Guest>) {
     let mut state = wire.state.lock();
     state.guests.retain(|other| !Arc::ptr_eq(other, guest));
     drop(state);
-    drop(guest.leave());
+    wire.let_go(guest.leave());
 }
 
 struct Door<'a> {

@@ -185,6 +185,8 @@ pub(crate) trait LinkObserver: Send + Sync {
     ) -> Option<Arc<dyn Interest>> {
         None
     }
+    /// Interests of a handle that looks at nothing any more, perhaps many. Called without locks.
+    fn let_go(&self, _interests: Vec<Arc<dyn Interest>>) {}
     /// What is over by the clock may be declared over. Returns for how long the clock need not be
     /// looked at, unless [`Link::look_soon`] is called; `None`: for ever. Called on `zklock-clock`,
     /// which nothing holds up.

@@ -241,13 +241,20 @@ impl Wire {
         self.observer.observe(kind, path, connection, taken_off)
     }
 
+    /// See [`LinkObserver::let_go`]. To be called with `state` unlocked.
+    pub(super) fn let_go(&self, interests: Vec<Arc<dyn Interest>>) {
+        if !interests.is_empty() {
+            self.observer.let_go(interests);
+        }
+    }
+
     /// The handles of a session that is over hear that their watches are. To be called with `state`
     /// unlocked.
     pub(super) fn expire_guests(&self) {
         let guests = self.state.lock().guests.clone();
         let over = |guest: &&Arc<Guest>| !guest.epoch.lease().is_alive() || self.is_closing();
         for guest in guests.iter().filter(over) {
-            drop(guest.expire());
+            self.let_go(guest.expire());
             guest.flush();
         }
     }

@@ -7,6 +7,7 @@ use zklock_protocol::{EventKind, Request, WatchKind};
 
 use super::Session;
 use super::backend::{Backend, Batching, Completion, NotSent};
+use super::contact::exists;
 use super::loss::LossReason;
 use super::phase::Connection;
 use super::watches::{OnWatchEvent, Wake, Watch};
@@ -45,6 +46,9 @@ impl Backend for Link {
     }
 }
 
+/// So many watches of a handle that has gone are taken off at a time.
+const SLICE: usize = 64;
+
 /// Passes the link's events on to a session.
 pub(crate) struct ToSession {
     pub(crate) session: Weak<Session>,
@@ -75,6 +79,12 @@ impl LinkObserver for ToSession {
         let session = self.session.upgrade()?;
         let path = session.site().strip(path)?;
         Some(GuestWatch::on(&session, connection, path, kind, taken_off))
+    }
+
+    fn let_go(&self, interests: Vec<Arc<dyn Interest>>) {
+        if let Some(session) = self.session.upgrade() {
+            session.let_go(interests);
+        }
     }
 
     fn on_clock(&self) -> Option<Duration> {
@@ -139,6 +149,71 @@ impl OnWatchEvent for GuestWatch {
     fn on_watch_event(self: Arc<Self>) {
         if self.watch.notice().was_removed() {
             (self.taken_off)();
+        }
+    }
+}
+
+impl Session {
+    /// Ends interests on `zklock-chores`. A handle may have left hundreds of thousands of watches: taken
+    /// off all at once, they would fill what waits for the server, and requests for locks would be put
+    /// off. So they go in slices, and between two the worker does what else it has to do.
+    fn let_go(self: &Arc<Self>, mut interests: Vec<Arc<dyn Interest>>) {
+        let session = Arc::downgrade(self);
+        self.submit(move || {
+            let rest = interests.len().saturating_sub(SLICE);
+            // The end of the last interest takes the watch off the server.
+            drop(interests.split_off(rest));
+            let Some(session) = session.upgrade().filter(|_| rest > 0) else {
+                return;
+            };
+            // Answered when they all are. Without a connection there is nothing to take off.
+            if let Ok(contact) = session.contact() {
+                let _ = contact.send_in(Batching::Never, vec![exists("/", false)]);
+            }
+            session.let_go(interests);
+        });
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use zklock_protocol::Reply;
+
+    use super::*;
+    use crate::session::retry::RetryPolicy;
+    use crate::session::scripted::stage;
+
+    const SOON: Duration = Duration::from_secs(30);
+
+    /// They were taken off all at once, by the thread on which the handle had come to its end.
+    #[test]
+    fn many_watches_of_a_handle_that_has_gone_are_taken_off_bit_by_bit() {
+        let (tell, asked) = crossbeam_channel::unbounded();
+        let stage = stage(RetryPolicy::new(), move |request| {
+            let thread = std::thread::current().name().map(str::to_owned);
+            let _ = tell.send((request.clone(), thread));
+            Ok(Reply::Nothing)
+        });
+        let watches = (0..1000).map(|number| {
+            let path = format!("/{number}");
+            let watch = GuestWatch::on(&stage.session, 1, &path, WatchKind::DATA, Box::new(|| ()));
+            watch.armed(0);
+            let watch: Arc<dyn Interest> = watch;
+            watch
+        });
+        stage.session.let_go(watches.collect());
+        let (mut taken_off, mut at_a_time) = (0, 0);
+        while taken_off < 1000 {
+            let (request, thread) = asked.recv_timeout(SOON).expect("asked");
+            assert_eq!(thread.as_deref(), Some("zklock-chores"));
+            match request {
+                Request::RemoveWatches { .. } => {
+                    at_a_time += 1;
+                    taken_off += 1;
+                }
+                _ => at_a_time = 0,
+            }
+            assert!(at_a_time <= SLICE, "{at_a_time} at a time");
         }
     }
 }
