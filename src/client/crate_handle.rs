@@ -56,6 +56,10 @@ const EVENT_BACKLOG: usize = 1024;
 /// for a handle, beside one of ours, `zklock-door`). A logger or a watcher that blocks or panics there
 /// stops this handle, and no lock.
 ///
+/// # Panics
+/// In a forked child every use of the handle panics: the call would wait for ever for threads that the
+/// parent has. An `Arc<zookeeper::ZooKeeper>` that was cloned out of it cannot do even that, and hangs.
+///
 /// [`ZkError::ConnectionLoss`]: zookeeper::ZkError::ConnectionLoss
 /// [`ZkError::SessionExpired`]: zookeeper::ZkError::SessionExpired
 /// [`ZkError::Unimplemented`]: zookeeper::ZkError::Unimplemented
@@ -108,8 +112,12 @@ impl ZooKeeperHandle {
 impl Deref for ZooKeeperHandle {
     type Target = Arc<ZooKeeper>;
     fn deref(&self) -> &Self::Target {
-        let handle = self.inner.handle.as_ref();
-        handle.expect("taken by the drop alone")
+        let inner = &self.inner;
+        assert!(
+            !inner.fork.forked(),
+            "a handle of the zookeeper crate was used in a forked child, where no thread would answer"
+        );
+        inner.handle.as_ref().expect("taken by the drop alone")
     }
 }
 

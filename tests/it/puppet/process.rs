@@ -7,6 +7,8 @@
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, Write};
 use std::os::fd::AsFd;
+#[cfg(feature = "zookeeper")]
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -214,6 +216,8 @@ fn run_recipe(
 
 /// Uses what was inherited in a forked child, and says there what came of it.
 fn fork(client: &Client, lock: &Mutex, guards: &mut Vec<MutexGuard>) {
+    #[cfg(feature = "zookeeper")]
+    let handle = client.zookeeper().expect("connected");
     let fork = fork::fork().expect("a child");
     if fork == fork::Fork::Child {
         let refused =
@@ -222,6 +226,12 @@ fn fork(client: &Client, lock: &Mutex, guards: &mut Vec<MutexGuard>) {
             && refused(lock.try_lock().map(drop))
             && refused(lock.try_lock_for(Duration::from_secs(1)).map(drop))
             && refused(lock.participants().map(drop));
+        #[cfg(feature = "zookeeper")]
+        let all = all
+            && handle.is_over()
+            && refused(client.zookeeper().map(drop))
+            // It would wait for ever for a thread of the parent's.
+            && catch_unwind(AssertUnwindSafe(|| handle.exists("/", false))).is_err();
         let lost = guards.iter().all(|guard| guard.state() == LockState::Lost);
         // Does nothing here; the parent's next answers show that.
         guards.clear();
