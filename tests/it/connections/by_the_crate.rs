@@ -6,15 +6,18 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use zklock::zookeeper::{
-    Acl, AddWatchMode, CreateMode, KeeperState, WatchedEvent, WatchedEventType, ZkError, ZooKeeper,
+    Acl, AddWatchMode, CreateMode, KeeperState, WatchedEvent, WatchedEventType, ZkError, ZkResult,
+    ZooKeeper,
 };
 use zklock::{Client, ConnectionState, LossReason};
 
 use crate::fixtures::{SOON, builder, client, client_at, mutex, raw, server};
 use testbed::proxy::Matcher;
-use testbed::{Action, Direction, Proxy, wait_until};
+use testbed::{Action, Direction, Ensemble, Proxy, wait_for_some, wait_until};
 
 const T: Duration = Duration::from_secs(4);
+/// So long that an election does not cost the session.
+const LONG: Duration = Duration::from_secs(10);
 /// Leaves watches again.
 const SET_WATCHES: i32 = 101;
 
@@ -235,6 +238,100 @@ fn watches_live_through_a_break() {
     let set = at_server.set_data("/by-the-crate-breaks/quiet", Vec::new(), None);
     set.expect("it stands");
     assert_eq!(next(&quiet).0, WatchedEventType::NodeDataChanged);
+}
+
+/// The ephemeral node of a handle, and a node beside it that it watches.
+fn mine_and_watched(zookeeper: &ZooKeeper, folder: &str) -> (String, Receiver<WatchedEvent>) {
+    make(zookeeper, folder, CreateMode::Persistent);
+    let (mine, watched) = (format!("{folder}/mine"), format!("{folder}/watched"));
+    make(zookeeper, &mine, CreateMode::Ephemeral);
+    make(zookeeper, &watched, CreateMode::Persistent);
+    let (hears, events) = hearing();
+    let seen = zookeeper.get_data_w(&watched, hears);
+    seen.expect("it stands");
+    (mine, events)
+}
+
+/// Asks until there is a connection.
+fn again<T>(ask: impl Fn() -> ZkResult<T>) -> T {
+    let answer = wait_for_some(SOON, || match ask() {
+        Ok(answer) => Some(answer),
+        Err(ZkError::ConnectionLoss) => None,
+        Err(error) => panic!("{error}"),
+    });
+    answer.expect("there is contact again")
+}
+
+/// The handle of the crate alone would not find another server in time, or be in another session there.
+#[test]
+fn it_goes_on_over_an_election() {
+    let ensemble = Ensemble::start(3);
+    let client = builder(&ensemble.connect_string()).session_timeout(LONG);
+    let client = client.connect().expect("a quorum");
+    let session = client.session_id();
+    let guard = mutex(&client, "/by-the-crate-election-lock")
+        .lock()
+        .expect("free");
+    let zookeeper = client.zookeeper().expect("connected");
+    let folder = "/by-the-crate-election";
+    let (mine, events) = mine_and_watched(&zookeeper, folder);
+    ensemble.kill(ensemble.leader());
+    // A write, so somebody leads.
+    again(|| zookeeper.set_data(&mine, b"still".to_vec(), None));
+    let seen = again(|| zookeeper.exists(&mine, false)).expect("it stands");
+    assert_eq!(Some(seen.ephemeral_owner), session);
+    assert_eq!(client.session_id(), session);
+    // Its watch has come along.
+    assert!(events.is_empty());
+    let leads = ensemble.server(ensemble.leader());
+    let set = raw(leads).set_data(&format!("{folder}/watched"), b"new");
+    set.expect("it stands");
+    assert_eq!(next(&events).0, WatchedEventType::NodeDataChanged);
+    guard.unlock().expect("held all the time");
+}
+
+/// What was under way to the old server is not done behind its back: the leader knows where the session
+/// is now.
+#[test]
+fn it_goes_on_where_its_session_has_moved_to() {
+    let ensemble = Ensemble::start(3);
+    let leader = ensemble.leader();
+    let followers: Vec<_> = (0..3).filter(|index| *index != leader).collect();
+    let proxies = followers
+        .iter()
+        .map(|index| Proxy::start(ensemble.server(*index).addr()));
+    let proxies: Vec<_> = proxies.collect();
+    let servers: Vec<_> = proxies.iter().map(Proxy::connect_string).collect();
+    let client = builder(&servers.join(",")).session_timeout(LONG);
+    let client = client.connect().expect("a quorum");
+    let session = client.session_id();
+    let guard = mutex(&client, "/by-the-crate-moved-lock")
+        .lock()
+        .expect("free");
+    let zookeeper = client.zookeeper().expect("connected");
+    let folder = "/by-the-crate-moved";
+    let (mine, events) = mine_and_watched(&zookeeper, folder);
+    let at = proxies.iter().position(|proxy| proxy.counters().open > 0);
+    let old = followers[at.expect("it is connected")];
+    ensemble.stop(old);
+    let late = format!("{folder}/late-");
+    let mode = CreateMode::EphemeralSequential;
+    let made = zookeeper.create(&late, Vec::new(), open(), mode);
+    assert_eq!(made.err(), Some(ZkError::ConnectionLoss));
+    let seen = again(|| zookeeper.exists(&mine, false)).expect("it stands");
+    assert_eq!(Some(seen.ephemeral_owner), session);
+    // The old server reads what had come to it, and after that what comes now.
+    ensemble.cont(old);
+    ensemble.wait_until_awake_serve();
+    assert!(events.is_empty());
+    let set = raw(ensemble.server(old)).set_data(&format!("{folder}/watched"), b"new");
+    set.expect("it stands");
+    assert_eq!(next(&events).0, WatchedEventType::NodeDataChanged);
+    let mut names = again(|| zookeeper.get_children(folder, false));
+    names.sort();
+    assert_eq!(names, ["mine", "watched"]);
+    assert_eq!(client.session_id(), session);
+    guard.unlock().expect("held all the time");
 }
 
 /// Once they were left again on every connection, until the session was over.

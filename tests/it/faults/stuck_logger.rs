@@ -7,6 +7,8 @@
 use std::env;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::Stdio;
+#[cfg(feature = "zookeeper")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use testbed::process::test_alone;
@@ -42,6 +44,19 @@ fn a_stuck_logger_hangs_no_verb() {
 #[test]
 fn a_panicking_logger_orphans_no_node_and_aborts_nothing() {
     runs_well("every_verb_with_a_bad_logger", true);
+}
+
+/// The crate logs on its own threads and on its callers'.
+#[cfg(feature = "zookeeper")]
+#[test]
+fn a_logger_that_is_stuck_in_a_handle_harms_no_lock() {
+    runs_well("with_a_handle_and_a_bad_logger", false);
+}
+
+#[cfg(feature = "zookeeper")]
+#[test]
+fn a_logger_that_panics_in_a_handle_harms_no_lock() {
+    runs_well("with_a_handle_and_a_bad_logger", true);
 }
 
 fn runs_well(test: &str, panics: bool) {
@@ -218,4 +233,52 @@ fn every_verb_with_a_bad_logger() {
     }
     let simple = SimpleMutex::new(&other, &path("simple")).expect("good");
     drop(simple.try_lock().expect("an answer").expect("free"));
+}
+
+/// The logger goes bad while there is a handle, on a lock's session, and another is wanted then.
+#[cfg(feature = "zookeeper")]
+#[test]
+fn with_a_handle_and_a_bad_logger() {
+    let Ok(server) = env::var(SERVER) else {
+        return;
+    };
+    let proxy = Proxy::start(server.parse().expect("an address"));
+    let client = client_at(&proxy.connect_string());
+    let path = |name: &str| format!("/bad-logger-handle/{}/{name}", std::process::id());
+    let held = mutex(&client, &path("held"));
+    let guard = held.lock().expect("free");
+    let busy = mutex(&client, &path("busy"));
+    let works = || {
+        for _ in 0..20 {
+            busy.lock().expect("its turn").unlock().expect("confirmed");
+        }
+    };
+    works();
+    let zookeeper = client.zookeeper().expect("connected");
+    let seen = zookeeper.get_children_w(&path("busy"), |_| ());
+    seen.expect("it stands");
+    let session = client.session_id();
+    log::set_logger(&BadLogger).expect("the first one");
+    log::set_max_level(log::LevelFilter::Trace);
+    // A caller of the crate's, on a thread of its own: it may never come back.
+    let asks = Arc::clone(&zookeeper);
+    std::thread::spawn(move || {
+        drop(catch_unwind(AssertUnwindSafe(|| asks.exists("/", false))));
+    });
+    // The event wakes the crate's threads.
+    works();
+    proxy.reset_all();
+    works();
+    assert_eq!(client.session_id(), session);
+    // Another one, or an error, and no panic here.
+    drop(client.zookeeper());
+    drop(zookeeper);
+    drop(client.zookeeper());
+    works();
+    assert!(guard.lost().is_empty());
+    guard.unlock().expect("held all the time");
+    client.close();
+    let other = client_at(&server);
+    let held = mutex(&other, &path("held"));
+    drop(held.try_lock().expect("an answer").expect("free"));
 }
