@@ -49,8 +49,13 @@ pub enum WaitStrategy {
     /// Watches the folder: every release wakes every waiter (the "herd effect"). For comparison,
     /// and for folders with few waiters.
     ParentWatch,
-    /// Lists again after each pause of this length, and leaves no watches on the server. A
-    /// hand-over takes up to one pause longer. At least 1 ms.
+    /// Lists again after each pause of this length, at least 1 ms, and waits for no watch. A
+    /// hand-over takes up to one pause longer.
+    ///
+    /// Whoever *holds* hears of others by a watch all the same: threads of this process hand the lock
+    /// to each other, and readers join each other, until one tells that somebody waits. Where no watch
+    /// is delivered, turn that off ([`local_hand_off(false)`](crate::MutexBuilder::local_hand_off)); to
+    /// linger is refused, and readers who join without a pause keep writers out.
     Polling(Duration),
 }
 

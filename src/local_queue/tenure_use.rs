@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
-use crate::global_queue::OthersWaiting;
+use crate::global_queue::{OthersWaiting, WaitStrategy};
 use crate::session::observe::observer::Label;
 use crate::sync;
 use crate::tenure::Tenure;
@@ -51,7 +51,15 @@ impl Default for Policy {
 
 impl Policy {
     /// An error if one setting says the opposite of another at this path.
-    pub(crate) fn check(&self, path: &LockPath) -> Result<()> {
+    pub(crate) fn check(&self, path: &LockPath, strategy: WaitStrategy) -> Result<()> {
+        let lingers = !(self.linger.is_zero() && self.read_linger.is_zero());
+        if lingers && matches!(strategy, WaitStrategy::Polling(_)) {
+            return Err(Error::invalid(format!(
+                "{path}: what lingers is given up when a watch tells of others, and \
+                 WaitStrategy::Polling is for servers that deliver none: others would wait until the \
+                 time is over; leave one of them out"
+            )));
+        }
         let hands_off = self.max_handoffs.is_some_and(|most| most > 0) || self.max_tenure.is_some();
         if self.hand_off || !hands_off {
             return Ok(());

@@ -506,7 +506,7 @@ impl MutexBuilder<'_> {
     /// again is a local operation. Defaults to zero: not at all.
     ///
     /// When another process queues, an idle lock is given up at once: the newcomer waits for one
-    /// watch event and one delete. [`Mutex::release_idle`], dropping the `Mutex` and closing the
+    /// watch event and one delete. So it is refused beside [`WaitStrategy::Polling`]. [`Mutex::release_idle`], dropping the `Mutex` and closing the
     /// client give it up, too.
     ///
     /// ```
@@ -586,7 +586,7 @@ impl MutexBuilder<'_> {
     pub fn build(self) -> Result<Mutex> {
         self.client.session().refuse_child()?;
         let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
-        self.policy.check(&folder)?;
+        self.policy.check(&folder, self.strategy)?;
         let data = NodeData::checked(&folder, self.data)?;
         let queue = GlobalQueue::new(
             self.client.session(),

@@ -61,6 +61,7 @@ impl PermitPool {
     ) -> Result<Arc<Self>> {
         settings.client.session().refuse_child()?;
         let home = LockPath::parse(settings.path).map_err(Error::invalid)?;
+        settings.policy.check(&home, settings.strategy)?;
         let data = NodeData::checked(&home, settings.data)?;
         let dialect = settings.dialect;
         let (locks, leases) = match dialect {

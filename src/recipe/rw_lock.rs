@@ -595,7 +595,7 @@ impl RwLockBuilder<'_> {
     pub fn build(self) -> Result<RwLock> {
         self.client.session().refuse_child()?;
         let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
-        self.policy.check(&folder)?;
+        self.policy.check(&folder, self.strategy)?;
         let data = NodeData::checked(&folder, self.data)?;
         let grammar = match self.labels {
             Some((read, write)) => Grammar::rw_labelled(RwLabels::new(read, write)?),

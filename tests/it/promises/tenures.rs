@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use testbed::{Counters, Proxy, opcode, wait_until};
-use zklock::{Client, LockState, Mutex};
+use zklock::{Client, LockState, Mutex, RwLock, Semaphore, WaitStrategy};
 
 use crate::fixtures::{SOON, children, client, client_at, mutex, raw, server, wait_for_children};
 
@@ -96,6 +96,31 @@ fn settings_that_contradict_each_other_are_refused() {
         assert!(error.to_string().contains("/tenure/contradicts"), "{error}");
     }
     never().max_handoffs(0).build().expect("the same twice");
+    // Whoever comes would wait until the time is over.
+    let polls = WaitStrategy::Polling(Duration::from_millis(50));
+    let linger = Duration::from_secs(60);
+    let path = "/tenure/polls";
+    let (mutex, rw) = (
+        Mutex::builder(&client, path),
+        RwLock::builder(&client, path),
+    );
+    let (read, semaphore) = (
+        RwLock::builder(&client, path),
+        Semaphore::builder(&client, path),
+    );
+    let refused = [
+        mutex.wait_strategy(polls).linger(linger).build().err(),
+        rw.wait_strategy(polls).linger(linger).build().err(),
+        read.wait_strategy(polls).read_linger(linger).build().err(),
+        semaphore.wait_strategy(polls).linger(linger).build().err(),
+    ];
+    for error in refused {
+        let error = error.expect("both");
+        assert!(
+            error.is_invalid() && error.to_string().contains(path),
+            "{error}"
+        );
+    }
 }
 
 /// The policy leaves turns and another process waits: only that the lock is lost stands against a
