@@ -55,7 +55,7 @@ use crate::znode::path::LockPath;
 /// an error ([`is_invalid`](Error::is_invalid)) that names both kinds, as far as a list shows it.
 ///
 /// Curator's `InterProcessReadWriteLock` and kazoo's `ReadLock` and `WriteLock` can take part, see
-/// [`RwLockBuilder::dialect`]; and so can recipes of one's own, see [`RwLockBuilder::labels`].
+/// [`RwLockBuilder::dialect`]; and so can recipes of one's own, see [`RwLockBuilder::node_labels`].
 ///
 /// ```
 /// # fn main() -> zklock::Result<()> {
@@ -471,16 +471,24 @@ impl RwLockBuilder<'_> {
     /// # let server = zklock_test::Server::start().expect("a port");
     /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// let catalogue = zklock::RwLock::builder(&client, "/locks/catalogue")
-    ///     .labels("-R-", "-W-")
+    ///     .node_labels("-R-", "-W-")
     ///     .build()?;
     /// let reading = catalogue.read()?; // ...-R-0000000001
     /// # drop(reading);
     /// # Ok(())
     /// # }
     /// ```
-    pub fn labels(mut self, read: impl Into<String>, write: impl Into<String>) -> Self {
+    pub fn node_labels(mut self, read: impl Into<String>, write: impl Into<String>) -> Self {
         self.labels = Some((read.into(), write.into()));
         self
+    }
+
+    /// The former name of [`node_labels`](Self::node_labels), one letter from that of the
+    /// [`label`](Self::label) that observers hear.
+    #[doc(hidden)]
+    #[deprecated(note = "renamed to `node_labels`")]
+    pub fn labels(self, read: impl Into<String>, write: impl Into<String>) -> Self {
+        self.node_labels(read, write)
     }
 
     /// How to wait for those ahead. Defaults to [`WaitStrategy::PredecessorWatch`].

@@ -14,7 +14,7 @@ use crate::fixtures::{SOON, children, client, raw, server, wait_for_children};
 
 fn lock_at(client: &Client, path: &str) -> RwLock {
     RwLock::builder(client, path)
-        .labels("-R-", "-W-")
+        .node_labels("-R-", "-W-")
         .build()
         .expect("good labels")
 }
@@ -135,7 +135,7 @@ fn labels_that_could_not_be_told_apart_are_refused() {
     let client = client();
     for (read, write) in [("R-", "-R-"), ("-R-", "-W"), ("", "-W-"), ("a/-", "-W-")] {
         let built = RwLock::builder(&client, "/home-grown/refused")
-            .labels(read, write)
+            .node_labels(read, write)
             .build();
         assert!(built.expect_err(read).is_invalid());
     }

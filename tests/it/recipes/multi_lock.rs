@@ -259,7 +259,7 @@ fn takes_locks_of_several_names_in_one_folder() {
             .is_invalid()
     );
     let labelled = |read: &str, write: &str| {
-        let builder = RwLock::builder(&client, path).labels(read, write);
+        let builder = RwLock::builder(&client, path).node_labels(read, write);
         builder.build().expect("good")
     };
     let (a, b) = (labelled("-R-", "-W-"), labelled("-r-", "-w-"));
