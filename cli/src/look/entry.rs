@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
-use zklock::{Client, Participant};
+use zklock::Participant;
 
 use super::kind::Seen;
 
@@ -22,7 +22,8 @@ pub(crate) struct Entry {
     pid: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     thread: Option<String>,
-    /// When it queued, by its own clock.
+    /// When it queued, by its own clock; or if it left data of its own in place of who it is, by the
+    /// servers'.
     #[serde(skip_serializing_if = "Option::is_none")]
     since: Option<String>,
     /// As the servers' logs have it.
@@ -33,16 +34,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Asks once for the session.
-    pub(crate) fn of(client: &Client, seen: &Seen) -> zklock::Result<Self> {
-        let mut entry = Self::without_session(seen);
-        let node = client.node(seen.participant.path())?;
-        let session = node.and_then(|node| node.session_id());
-        entry.session = session.map(|session| format!("0x{session:x}"));
-        Ok(entry)
-    }
-
-    pub(crate) fn without_session(seen: &Seen) -> Self {
+    pub(crate) fn of(seen: &Seen) -> Self {
         let participant = &seen.participant;
         let identity = participant.identity();
         let identity = identity.as_ref();
@@ -53,8 +45,13 @@ impl Entry {
             host: identity.map(|who| who.host().to_owned()),
             pid: identity.map(zklock::Identity::process_id),
             thread: identity.map(|who| who.thread().to_owned()),
-            since: identity.and_then(|who| written(who.since())),
-            session: None,
+            since: identity
+                .and_then(|who| written(who.since()))
+                .or_else(|| written(participant.created())),
+            // 0 if somebody made the node persistent.
+            session: Some(participant.session_id())
+                .filter(|id| *id != 0)
+                .map(|id| format!("0x{id:x}")),
             data: String::from_utf8_lossy(participant.data()).into_owned(),
         }
     }

@@ -15,7 +15,7 @@ pub(crate) fn revoke(connection: &Connection, arguments: &Revoke) -> Result<(), 
     let mut asked = 0;
     for lock in Lock::all_at(&client, path, dialect)? {
         for holder in lock.queue()?.iter().filter(|seen| seen.holds) {
-            let who = Entry::without_session(holder).who();
+            let who = Entry::of(holder).who();
             match lock.revoke(&holder.participant)? {
                 Some(true) => {
                     asked += 1;
@@ -46,7 +46,7 @@ pub(crate) fn break_lock(connection: &Connection, arguments: &Break) -> Result<(
         let Some(victim) = queue.iter().find(stands_as) else {
             continue;
         };
-        let who = Entry::of(&client, victim)?;
+        let who = Entry::of(victim);
         if !arguments.yes && io::stdin().is_terminal() && !confirmed(path, &who)? {
             return Err(Failure::internal(format!("{path}: left as it is")));
         }

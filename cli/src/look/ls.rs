@@ -113,10 +113,7 @@ fn locks_at(client: &Client, path: &str, dialect: Dialect) -> zklock::Result<Vec
         lines.push(Line {
             path: path.to_owned(),
             kind: lock.kind.name(),
-            holders: holders
-                .into_iter()
-                .map(|holder| Entry::of(client, holder))
-                .collect::<zklock::Result<_>>()?,
+            holders: holders.into_iter().map(Entry::of).collect(),
             waiters: waiters.len(),
         });
     }

@@ -38,9 +38,7 @@ pub(crate) fn who(connection: &Connection, arguments: &Who) -> Result<(), Failur
 pub(crate) fn queue(client: &Client, path: &str, dialect: Dialect) -> zklock::Result<Vec<Entry>> {
     let mut queue = Vec::new();
     for lock in Lock::all_at(client, path, dialect)? {
-        for seen in lock.queue()? {
-            queue.push(Entry::of(client, &seen)?);
-        }
+        queue.extend(lock.queue()?.iter().map(Entry::of));
     }
     Ok(queue)
 }

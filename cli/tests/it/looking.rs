@@ -44,6 +44,23 @@ fn the_queue_is_shown_in_order() {
     assert_eq!(said(&mut zklock(["who", "--json", path])).out, "[]\n");
 }
 
+/// Data of one's own takes the place of host, process and time. It hid for how long, too.
+#[test]
+fn whoever_left_data_of_its_own_is_shown_with_its_age() {
+    let path = "/looking/data";
+    let client = client();
+    let lock = zklock::Mutex::builder(&client, path).data("node-7");
+    let _guard = lock.build().expect("good").lock().expect("free");
+    let json = said(&mut zklock(["who", "--json", path])).out;
+    let all: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+    assert_eq!(all[0]["data"], "node-7");
+    assert!(all[0]["pid"].is_null());
+    let since = all[0]["since"].as_str().expect("by the servers' clock");
+    let since = humantime::parse_rfc3339(since).expect("a time");
+    let age = std::time::SystemTime::now().duration_since(since);
+    assert!(age.expect("the servers are on this machine") < SOON);
+}
+
 /// One lock that another keeps to itself ended the whole list.
 #[test]
 fn locks_that_are_closed_to_us_are_left_out() {
