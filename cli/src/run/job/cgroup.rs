@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// A control group of version 2, below the one that we are in, so that its limits hold. It has no
 /// controllers of its own.
@@ -85,12 +86,43 @@ fn name_for(namespace: u64, pid: u32, random: u64) -> String {
     format!("{PREFIX}{namespace}-{pid}-{random:016x}")
 }
 
-/// The process that made a group of this name, if it is of this namespace.
-fn maker_of(name: &str, namespace: u64) -> Option<u32> {
-    let mut parts = name.strip_prefix(PREFIX)?.split('-');
-    let theirs: u64 = parts.next()?.parse().ok()?;
-    let pid = parts.next()?.parse().ok()?;
-    (theirs == namespace).then_some(pid)
+/// From its making to its first process, a group is empty for some milliseconds.
+const SURELY_BEGUN: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Who made a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Maker {
+    /// A process that we would see if it ran.
+    Here(u32),
+    /// One of another PID namespace, perhaps of one that has ended with all of its processes.
+    Elsewhere,
+}
+
+impl Maker {
+    /// The maker of a group of this name; none if it is no run's.
+    fn of(name: &str, namespace: u64) -> Option<Self> {
+        let mut parts = name.strip_prefix(PREFIX)?.split('-');
+        let theirs: u64 = parts.next()?.parse().ok()?;
+        let pid = parts.next()?.parse().ok()?;
+        parts.next()?;
+        Some(if theirs == namespace {
+            Self::Here(pid)
+        } else {
+            Self::Elsewhere
+        })
+    }
+
+    /// Whether the maker has come so far that nobody is to be put into the group any more.
+    fn is_done(
+        self,
+        runs: impl FnOnce(u32) -> bool,
+        age: impl FnOnce() -> Option<Duration>,
+    ) -> bool {
+        match self {
+            Self::Here(pid) => !runs(pid),
+            Self::Elsewhere => age().is_some_and(|age| age > SURELY_BEGUN),
+        }
+    }
 }
 
 /// No secret; another for each run.
@@ -98,19 +130,28 @@ fn random() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 
-/// Removes what runs have left that were killed with all their watchdogs. Only empty groups can be
-/// removed, and only those whose maker has ended are looked at: another may be about to fill its own.
+/// Removes what runs have left that were killed with all their watchdogs, also together with their PID
+/// namespace. Only those are looked at whose maker has come so far: another may be about to fill its own. A run of whose group everybody has gone elsewhere does
+/// without it.
 fn sweep(parent: &Path, namespace: u64) {
     let entries = fs::read_dir(parent).into_iter().flatten();
     for entry in entries.filter_map(Result::ok) {
         let name = entry.file_name();
-        let maker = name.to_str().and_then(|name| maker_of(name, namespace));
-        if let Some(maker) = maker
-            && !Path::new(&format!("/proc/{maker}")).exists()
-        {
+        let maker = name.to_str().and_then(|name| Maker::of(name, namespace));
+        let runs = |pid| Path::new(&format!("/proc/{pid}")).exists();
+        // The kernel's time of a group is when it was first looked at, or later again.
+        let age = || entry.metadata().ok()?.modified().ok()?.elapsed().ok();
+        if maker.is_some_and(|maker| maker.is_done(runs, age)) && is_deserted(&entry.path()) {
             remove_with_those_below(&entry.path());
         }
     }
+}
+
+/// Whether nobody is in it, nor in a group below it. While somebody is, a nested run may be about to fill
+/// a group of its own there.
+fn is_deserted(folder: &Path) -> bool {
+    let events = fs::read_to_string(folder.join("cgroup.events"));
+    events.is_ok_and(|events| events.lines().any(|line| line == "populated 0"))
 }
 
 /// The folder of our own group, by what `/proc` says of us and of the mounts.
@@ -160,12 +201,26 @@ mod tests {
     #[test]
     fn groups_of_other_namespaces_and_runs_are_not_ours() {
         let name = name_for(4_026_531_836, 7, 1);
-        assert_eq!(maker_of(&name, 4_026_531_836), Some(7));
-        assert_eq!(maker_of(&name, 4_026_531_837), None);
-        assert_eq!(maker_of("zklock-7", 4_026_531_836), None);
+        assert_eq!(Maker::of(&name, 4_026_531_836), Some(Maker::Here(7)));
+        assert_eq!(Maker::of(&name, 4_026_531_837), Some(Maker::Elsewhere));
+        assert_eq!(Maker::of("zklock-7", 4_026_531_836), None);
+        assert_eq!(Maker::of("zklock-7-7", 4_026_531_836), None);
         assert_ne!(name, name_for(4_026_531_837, 7, 1));
         assert_ne!(name, name_for(4_026_531_836, 7, 2));
         assert_ne!(random(), random());
+    }
+
+    /// Those of runs that were killed together with their PID namespace stayed for ever.
+    #[test]
+    fn what_a_namespace_has_left_is_removed_once_it_can_be_nobodys() {
+        let ours = Maker::Here(7);
+        let unasked = || unreachable!("not asked");
+        assert!(ours.is_done(|_| false, unasked));
+        assert!(!ours.is_done(|_| true, unasked));
+        let old = |age| Maker::Elsewhere.is_done(|_| unreachable!("not seen"), || age);
+        assert!(!old(None));
+        assert!(!old(Some(SURELY_BEGUN)));
+        assert!(old(Some(2 * SURELY_BEGUN)));
     }
 
     #[test]
