@@ -17,7 +17,7 @@ use criterion::Criterion;
 use zklock::{Client, Mutex};
 
 use testbed::Curator;
-use testbed::measure::bench::Bench;
+use testbed::measure::bench::{Bench, repeat};
 use testbed::measure::results::{self, Pair};
 use testbed::measure::servers::Servers;
 use testbed::measure::table::{self, Target, per_cycle};
@@ -26,12 +26,15 @@ use testbed::measure::table::{self, Target, per_cycle};
 const LIMIT: Duration = Duration::from_secs(5);
 /// For each thread, in a stretch of Curator's.
 const STRETCH: u64 = 20;
+/// In a stretch of Curator's.
+const SESSIONS: u64 = 5;
 
 fn main() {
     let server = Servers::given_or_started(None);
     let servers = server.connect_string();
     testbed::at_full_speed();
     let subject = Subject {
+        servers: servers.to_owned(),
         client: Client::connect(servers).expect("the server serves"),
         curator: RefCell::new(Curator::start(servers)),
     };
@@ -41,6 +44,17 @@ fn main() {
         subject.warm_up();
     }
     let mut bench = Bench::new(&mut criterion, "beside Curator");
+    let theirs = || subject.their_sessions();
+    bench.row(
+        "connect, close",
+        Target::Reported,
+        ("Curator", &theirs),
+        |count| {
+            repeat(count, || {
+                drop(Client::connect(servers).expect("the server serves"));
+            })
+        },
+    );
     for (threads, target) in [
         (1, Target::TimeAtMost(0.65)),
         (8, Target::RateAtLeast(1.6)),
@@ -58,18 +72,23 @@ fn main() {
     criterion.final_summary();
     if !testing {
         table::print(&rows);
-        let pairs: Vec<Pair> = rows.iter().map(Pair::from).collect();
+        // The chart is of locks.
+        let pairs: Vec<Pair> = rows[1..].iter().map(Pair::from).collect();
         results::save_pairs(results::BY_THREADS, &pairs);
     }
 }
 
 struct Subject {
+    servers: String,
     client: Client,
     curator: RefCell<Curator>,
 }
 
 impl Subject {
     fn warm_up(&self) {
+        for _ in 0..20 {
+            self.their_sessions();
+        }
         for threads in [1, 8, 64] {
             for _ in 0..200_u64.div_ceil(threads) {
                 self.theirs(threads, None);
@@ -77,6 +96,14 @@ impl Subject {
                 self.ours(threads, STRETCH, None);
             }
         }
+    }
+
+    /// Nanoseconds for each session.
+    fn their_sessions(&self) -> f64 {
+        let command = format!("sessions {} {SESSIONS}", self.servers);
+        let nanos = self.curator.borrow_mut().say(&command);
+        let took = Duration::from_nanos(nanos.parse().expect("nanoseconds"));
+        per_cycle(took, SESSIONS)
     }
 
     /// Nanoseconds for each cycle of each thread.

@@ -29,8 +29,11 @@ const NETWORK_SECTIONS: u64 = 64;
 fn main() {
     let server = Servers::given_or_started(None);
     let servers = server.connect_string();
+    let client = Client::connect(servers).expect("the server serves");
+    let handle = client.zookeeper().expect("there is contact");
     let subject = Subject {
-        client: Client::connect(servers).expect("the server serves"),
+        classical: Plain::by(&handle, "/classical"),
+        client,
         plain: Plain::connect(servers, "/plain"),
     };
     let mut criterion = Criterion::default().configure_from_args();
@@ -51,6 +54,8 @@ fn main() {
 struct Subject {
     client: Client,
     plain: Plain,
+    /// The same calls of the crate, by its handle on the client's session.
+    classical: Plain,
 }
 
 impl Subject {
@@ -65,6 +70,7 @@ impl Subject {
         let lock = self.lock("warm", |lock| lock);
         for _ in 0..5_000 {
             self.plain.cycle();
+            self.classical.cycle();
             cycle(&lock);
         }
     }
@@ -84,7 +90,18 @@ fn one_thread(subject: &Subject, bench: &mut Bench<'_>) {
         subject.plain.cycle();
     });
 
+    bench.row_in_turns("by the handle", Target::Reported, in_turns, || {
+        subject.classical.cycle();
+    });
+
     let lock = subject.lock("idle", |lock| lock);
+    let by_the_handle: (&str, &dyn Fn()) = ("by the handle", &|| subject.classical.cycle());
+    bench.row_in_turns(
+        "idle cycle : by the handle",
+        Target::Reported,
+        by_the_handle,
+        || cycle(&lock),
+    );
     bench.row_in_turns("idle cycle", Target::TimeAtMost(0.75), in_turns, || {
         cycle(&lock);
     });

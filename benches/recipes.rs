@@ -26,10 +26,13 @@ const THREADS: u32 = 8;
 fn main() {
     let server = Servers::given_or_started(None);
     let servers = server.connect_string();
+    let client = Client::connect(servers).expect("the server serves");
+    let handle = client.zookeeper().expect("there is contact");
     let subject = Subject {
         servers: servers.to_owned(),
-        client: Client::connect(servers).expect("the server serves"),
+        client,
         other: Client::connect(servers).expect("the server serves"),
+        classical: Plain::by(&handle, "/classical"),
         plain: Plain::connect(servers, "/plain"),
     };
     let mut criterion = Criterion::default().configure_from_args();
@@ -54,6 +57,8 @@ struct Subject {
     /// Another session, as another process would have it.
     other: Client,
     plain: Plain,
+    /// The same calls of the crate, by its handle on the client's session.
+    classical: Plain,
 }
 
 /// One thread takes it and gives it back, with nobody else about.
@@ -64,6 +69,12 @@ fn alone(subject: &Subject, bench: &mut Bench<'_>) {
         bench.row_in_turns(name, Target::Reported, plain, cycle);
     };
 
+    row("plain cycle, by the handle", &|| subject.classical.cycle());
+    row("connect, handle, close", &|| {
+        let client = Client::connect(subject.servers.as_str()).expect("the server serves");
+        drop(client.zookeeper().expect("there is contact"));
+        client.close();
+    });
     row("connect, close", &|| {
         drop(Client::connect(subject.servers.as_str()).expect("the server serves"));
     });

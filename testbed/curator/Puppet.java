@@ -74,6 +74,7 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
  *                                 and release it so often, with a time limit unless that is 0: how
  *                                 many nanoseconds that took
  * again NAME CYCLES               acquires and releases it so often: how many nanoseconds that took
+ * sessions SERVERS COUNT          begins and ends so many: how many nanoseconds that took
  * load PATH THREADS MILLIS PROCESS RECORDS
  *                                 so many threads that take turns with one mutex for so long, as
  *                                 what process, and where their sections are written: ok
@@ -254,6 +255,8 @@ public final class Puppet {
           return cycles(words[1], threads, Integer.parseInt(words[3]), Long.parseLong(words[4]));
         case "again":
           return again(words[1], Integer.parseInt(words[2]));
+        case "sessions":
+          return sessions(words[1], Integer.parseInt(words[2]));
         case "load":
           long millis = Long.parseLong(words[3]);
           load(words[1], Integer.parseInt(words[2]), millis, Integer.parseInt(words[4]), words[5]);
@@ -270,6 +273,18 @@ public final class Puppet {
       for (int cycle = 0; cycle < cycles; cycle++) {
         lock.acquire();
         lock.release();
+      }
+      return String.valueOf(System.nanoTime() - begun);
+    }
+
+    private String sessions(String servers, int count) throws Exception {
+      long begun = System.nanoTime();
+      for (int number = 0; number < count; number++) {
+        try (CuratorFramework client = new Company(servers).client) {
+          if (!client.blockUntilConnected(CONNECT_MS, TimeUnit.MILLISECONDS)) {
+            throw new IllegalStateException("not connected");
+          }
+        }
       }
       return String.valueOf(System.nanoTime() - begun);
     }

@@ -1,6 +1,6 @@
 //! What an acquire and release of an idle lock costs its client: system calls, context switches,
-//! requests, time. For the mutex, for the plain calls of the crate, and for Curator's mutex, each in a
-//! process of its own, all on one server.
+//! requests, time. For the mutex, for the plain calls of the crate, on a connection of its own and by its
+//! handle on a client's session, and for Curator's mutex, each in a process of its own, all on one server.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -32,12 +32,14 @@ const WORTH_A_WORD: f64 = 0.1;
 #[derive(Clone, Copy, ValueEnum)]
 pub(crate) enum Subject {
     Plain,
+    Handle,
     Mutex,
     Curator,
 }
 
-const SUBJECTS: [(Subject, &str); 3] = [
+const SUBJECTS: [(Subject, &str); 4] = [
     (Subject::Plain, "plain, by the crate"),
+    (Subject::Handle, "plain, by its handle"),
     (Subject::Mutex, "`Mutex`"),
     (Subject::Curator, "Curator"),
 ];
@@ -56,8 +58,8 @@ pub(crate) fn table(servers: &str) {
     let costs = in_turns(servers);
     println!("\n### What an acquire and release costs the client\n");
     println!("| | {} |", SUBJECTS.map(|(_, name)| name).join(" | "));
-    println!("|---|--:|--:|--:|");
-    let row = |name: &str, cells: [String; 3]| println!("| {name} | {} |", cells.join(" | "));
+    println!("|---|--:|--:|--:|--:|");
+    let row = |name: &str, cells: [String; 4]| println!("| {name} | {} |", cells.join(" | "));
     row(
         "requests",
         costs.each_ref().map(|cost| per(cost.requests, CYCLES)),
@@ -137,13 +139,13 @@ struct Cost {
     requests: u64,
 }
 
-fn in_turns(servers: &str) -> [Cost; 3] {
+fn in_turns(servers: &str) -> [Cost; 4] {
     let mut cyclers = SUBJECTS.map(|(subject, _)| {
         let mut cycler = Cycler::start(subject.command(servers), subject, servers);
         cycler.go(WARM_UP);
         cycler
     });
-    let mut costs: [Cost; 3] = Default::default();
+    let mut costs: [Cost; 4] = Default::default();
     for _ in 0..ROUNDS {
         for (cycler, cost) in cyclers.iter_mut().zip(&mut costs) {
             let pid = cycler.child.id();
@@ -234,6 +236,12 @@ pub(crate) fn work(subject: Subject, servers: &str) {
     match subject {
         Subject::Plain => {
             let plain = Plain::connect(servers, "/plain");
+            obey(|| plain.cycle());
+        }
+        Subject::Handle => {
+            let client = Client::connect(servers).expect("the server serves");
+            let handle = client.zookeeper().expect("there is contact");
+            let plain = Plain::by(&handle, "/by-the-handle");
             obey(|| plain.cycle());
         }
         Subject::Mutex => {
