@@ -104,7 +104,7 @@ impl FromStr for HostPort {
         if host.is_empty() {
             return Err(format!("a host is missing in {entry:?}"));
         }
-        let is_odd = |c: char| c.is_whitespace() || c.is_control() || "[]@\\".contains(c);
+        let is_odd = |c: char| c.is_control() || "[]@\\".contains(c);
         if let Some(odd) = host.chars().find(|c| is_odd(*c)) {
             return Err(format!("{odd:?} in the host of {entry:?}"));
         }
@@ -205,6 +205,8 @@ mod tests {
         let spaced = parse("  a:1 ,[fe80::1%eth0] \n").expect("good");
         assert_eq!(spaced.hosts[1].to_string(), "[fe80::1%eth0]:2181");
         assert_eq!(spaced.chroot, None);
+        let spaced = parse(" a/x \n").expect("good");
+        assert_eq!(spaced.chroot.as_deref(), Some("/x"));
     }
 
     #[test]
@@ -222,6 +224,10 @@ mod tests {
             ("http://a:2181", "leave out \"http://\", as in \"a:2181\""),
             ("zk://a:2181,b/x", "no URL"),
             ("user@a", "'@'"),
+            ("a]", "']'"),
+            ("a\\b", "'\\\\' in the host"),
+            ("a\u{1}b", "'\\u{1}' in the host"),
+            ("a, ", "host is missing"),
             ("[a]:1", "no IPv6 address"),
             ("[127.0.0.1]", "no IPv6 address"),
             ("a:", "not a port"),
