@@ -26,10 +26,10 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// # Ok(())
 /// # }
 /// ```
-pub struct Error(Box<Inner>);
+pub struct Error(Box<ErrorParts>);
 
 #[derive(Debug)]
-struct Inner {
+struct ErrorParts {
     kind: Kind,
     /// What was being done, and on which path or host.
     context: Option<String>,
@@ -239,7 +239,7 @@ impl Error {
     }
 
     fn of(kind: Kind) -> Self {
-        Self(Box::new(Inner {
+        Self(Box::new(ErrorParts {
             kind,
             context: None,
             source: None,

@@ -25,14 +25,14 @@ struct Shared {
     most_kept: usize,
     /// What is to be done after a job that panicked.
     on_panic: Box<dyn Fn() + Send + Sync>,
-    state: Mutex<State>,
+    state: Mutex<QueuedJobs>,
     /// There is a job, or nothing more will come.
     work: Condvar,
     ended: Condvar,
 }
 
 #[derive(Default)]
-struct State {
+struct QueuedJobs {
     jobs: VecDeque<Job>,
     /// By their times, and by a running number for equal times.
     timed: BTreeMap<(Instant, u64), Job>,
@@ -57,7 +57,7 @@ impl JobQueue {
                 name,
                 most_kept,
                 on_panic: Box::new(on_panic),
-                state: Mutex::new(State::default()),
+                state: Mutex::new(QueuedJobs::default()),
                 work: Condvar::new(),
                 ended: Condvar::new(),
             }),
@@ -78,7 +78,7 @@ impl JobQueue {
         });
     }
 
-    fn add(&self, put: impl FnOnce(&mut State)) {
+    fn add(&self, put: impl FnOnce(&mut QueuedJobs)) {
         let mut state = self.shared.state.lock();
         if state.closed || state.jobs.len() >= self.shared.most_kept {
             state.left_out += 1;
@@ -187,7 +187,7 @@ impl Shared {
     }
 }
 
-impl State {
+impl QueuedJobs {
     fn next_job(&mut self) -> Option<Job> {
         let timed = self.timed.first_entry();
         if let Some(due) = timed.filter(|first| first.key().0 <= sync::now()) {

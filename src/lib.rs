@@ -141,16 +141,13 @@ pub use recipe::{
     SemaphoreMutex, SemaphoreMutexBuilder, SemaphoreMutexGuard, SharedCount, SimpleMutex,
     SimpleMutexBuilder, SimpleMutexGuard, Transaction, WriteSide,
 };
-pub use session::LossReason;
-pub use session::acl::{Acl, Permissions};
-pub use session::connection::{ConnectionEvent, ConnectionState};
 #[cfg(feature = "metrics")]
 pub use session::observe::MetricsObserver;
 pub use session::observe::Stats;
 pub use session::observe::observer::Observer;
-pub use session::retry::RetryPolicy;
+pub use session::{Acl, ConnectionEvent, ConnectionState, LossReason, Permissions, RetryPolicy};
 pub use tenure::LockState;
-pub use wait::bound::AcquireOptions;
+pub use wait::acquire_options::AcquireOptions;
 pub use wait::cancel::CancelToken;
 pub use wait::position::QueuePosition;
 pub use znode::fencing::FencingToken;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{Client, ClientBuilder};
 use crate::error::{Error, Result};
-use crate::session::acl::Acl;
+use crate::session::Acl;
 
 /// How to connect, as plain data: from the environment or, with the feature `serde`, from a file of
 /// settings.

@@ -13,8 +13,7 @@ use crate::session::observe::say;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::session::backend::Refusal;
-use crate::session::{CallError, Contact, Session, Step};
+use crate::session::{CallError, Contact, Refusal, Session, Step};
 use crate::znode::path::split;
 
 /// Removes one folder. Returns whether it was unused.
@@ -34,7 +33,7 @@ pub(crate) fn remove_unused_in(session: &Arc<Session>, root: &str) -> Result<usi
 }
 
 /// Removes the unused ones in the whole tree below `root`, from the leaves up. Returns how many.
-pub(crate) fn remove_unused_below(session: &Arc<Session>, root: &str) -> Result<usize> {
+pub(super) fn remove_unused_below(session: &Arc<Session>, root: &str) -> Result<usize> {
     by_one_contact(session, root, |contact| {
         // Depth first; a folder is looked at again after all that was in it.
         let mut removed = 0;

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use super::folder::make_node;
 use crate::error::Error;
-use crate::session::backend::Refusal;
-use crate::session::{CallError, Contact, Step, Watch, found};
+use crate::session::{CallError, Contact, Refusal, Step, Watch, found};
 use crate::znode::path::LockPath;
 
-/// What the node says, and since which change.
+/// The node's number, and the version of its data that says so.
 pub(crate) struct Value {
     pub(crate) number: i32,
     pub(crate) version: i32,

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use zklock_protocol::{Children, CreateMode};
 
-use super::place::Won;
+use super::acquire::Acquisition;
 use super::queue::GlobalQueue;
 use crate::error::{Error, Result};
-use crate::session::backend::{Batching, Refusal};
-use crate::session::{CallError, Contact, Orphan, Step, Waiter, found};
+use crate::session::{Batching, CallError, Contact, Orphan, Refusal, Step, Waiter, found};
 use crate::tenure::{NewTenure, Tenure};
 use crate::znode::path::split;
 use crate::znode::sequence::Sequence;
@@ -27,9 +26,9 @@ impl GlobalQueue {
         writer: &Tenure,
         waiter: &Waiter<'_>,
         data: &Arc<[u8]>,
-    ) -> Result<Won> {
+    ) -> Result<Acquisition> {
         let number = self.place_to_keep(writer)?;
-        self.folder.persist(waiter, |contact| {
+        self.folder.retry(waiter, |contact| {
             self.stand_in_once(writer, contact, data, number)
         })
     }
@@ -40,14 +39,14 @@ impl GlobalQueue {
         writer: &Tenure,
         waiter: &Waiter<'_>,
         data: &Arc<[u8]>,
-    ) -> Result<Won> {
+    ) -> Result<Acquisition> {
         let number = self.place_to_keep(writer)?;
         let stood = waiter.contact_now().and_then(|contact| {
             // Once more for a server that did not know the words of the first.
             for _ in 0..2 {
-                let won = self.stand_in_once(writer, &contact, data, number)?;
-                if let Some(won) = won {
-                    return Ok(won);
+                let acquired = self.stand_in_once(writer, &contact, data, number)?;
+                if let Some(acquired) = acquired {
+                    return Ok(acquired);
                 }
             }
             // The connection is gone, or proves nothing.
@@ -77,7 +76,7 @@ impl GlobalQueue {
         contact: &Contact<'_>,
         data: &Arc<[u8]>,
         number: Sequence,
-    ) -> Step<Option<Won>> {
+    ) -> Step<Option<Acquisition>> {
         if writer.is_lost() {
             return Err(CallError::Left(writer.loss()));
         }
@@ -91,7 +90,7 @@ impl GlobalQueue {
         contact: &Contact<'_>,
         data: &Arc<[u8]>,
         number: Sequence,
-    ) -> Step<Option<Won>> {
+    ) -> Step<Option<Acquisition>> {
         // The reader's own transaction is younger than those of writers who wait, so its token
         // would be larger than theirs.
         let token = writer.token_by(contact)?;
@@ -143,7 +142,7 @@ impl GlobalQueue {
         } else {
             orphan();
         }
-        Ok(tenure?.map(Won::without_news))
+        Ok(tenure?.map(Acquisition::without_news))
     }
 
     /// Sees that the writer still holds, and that the reader's node is there.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use zklock_protocol::{Children, CreateMode, Stat, WatchKind};
 
 use crate::error::{Error, Result};
-use crate::session::backend::{Batching, Created, Refusal};
 use crate::session::{
-    CallError, Contact, Session, Step, Waiter, Wake, Watch, find_all_created, found,
+    Batching, CallError, Contact, Created, Refusal, Session, Step, Waiter, Wake, Watch,
+    find_all_created, found,
 };
 use crate::sync::atomic::{AtomicU32, Ordering};
 use crate::znode::names::{Class, Dialect, Grammar, fresh_guid};
@@ -35,7 +35,7 @@ impl Folder {
     }
 
     /// With nodes whose names bear a mark, or not; see [`fresh_guid`].
-    pub(crate) fn of_marked_nodes(
+    pub(super) fn of_marked_nodes(
         session: &Arc<Session>,
         path: LockPath,
         grammar: Grammar,
@@ -67,12 +67,12 @@ impl Folder {
     }
 
     /// Repeats a step until it has a result, over broken connections and lost sessions.
-    pub(crate) fn persist<T>(
+    pub(crate) fn retry<T>(
         &self,
         waiter: &Waiter<'_>,
         step: impl FnMut(&Contact<'_>) -> Step<Option<T>>,
     ) -> Result<T> {
-        waiter.persist(self.path.as_str(), step)
+        waiter.retry(self.path.as_str(), step)
     }
 
     /// One look on the connection that is open now, for people and tools.
@@ -127,12 +127,12 @@ impl Folder {
 
     /// A name that nobody else has: a fresh GUID for each create, so that a node found by it can
     /// only be that create's.
-    pub(crate) fn fresh_name(&self, class: Class) -> String {
+    pub(super) fn fresh_name(&self, class: Class) -> String {
         self.grammar.prefix(fresh_guid(self.marks), class)
     }
 
     /// Finds out what became of creates of these names that were not answered: those that were done.
-    pub(crate) fn find_all(&self, contact: &Contact<'_>, names: &[&str]) -> Step<Vec<Created>> {
+    pub(super) fn find_all(&self, contact: &Contact<'_>, names: &[&str]) -> Step<Vec<Created>> {
         find_all_created(contact, self.path.as_str(), names, contact.epoch())
     }
 
@@ -165,7 +165,7 @@ impl Folder {
     }
 
     /// As [`Folder::list`]; leaves `watch`, which is on this folder.
-    pub(crate) fn list_and_watch(
+    pub(super) fn list_and_watch(
         &self,
         contact: &Contact<'_>,
         watch: &Watch,

@@ -7,10 +7,9 @@ use zklock_protocol::WatchKind;
 use super::count;
 use super::folder::make_node;
 use crate::error::{Error, Result};
-use crate::session::backend::Refusal;
-use crate::session::{CallError, Contact, Session, Step, Waiter, Watch, found};
+use crate::session::{CallError, Contact, Refusal, Session, Step, Waiter, Watch, found};
 use crate::sync::Mutex;
-use crate::wait::bound::Bound;
+use crate::wait::limits::WaitLimits;
 use crate::znode::path::LockPath;
 
 /// How many permits may be held at once.
@@ -18,12 +17,12 @@ use crate::znode::path::LockPath;
 /// Either way a node holds it, and whoever counts permits keeps a watch on that node: a maximum
 /// that was agreed on once can be another one the next time.
 pub(crate) struct Limit {
-    kind: Kind,
-    /// What the node said, and the watch that tells when it says something else.
+    kind: LimitKind,
+    /// The node's last word, and the watch that tells of the next one.
     known: Mutex<Option<(Said, Arc<Watch>)>>,
 }
 
-enum Kind {
+enum LimitKind {
     /// The program's own, if all programs that share the semaphore have the same.
     Fixed {
         /// What the program said last, and what it said before. Both count while its change is on
@@ -41,7 +40,7 @@ enum Kind {
     Shared { count: LockPath, initial: i32 },
 }
 
-/// What the node says.
+/// The node's word on the maximum.
 #[derive(Clone, Copy)]
 pub(super) enum Said {
     /// A maximum to go by.
@@ -57,7 +56,7 @@ pub(super) enum Said {
 
 impl Limit {
     pub(crate) fn fixed(max: u32, home: LockPath, adopts: bool) -> Self {
-        Self::of(Kind::Fixed {
+        Self::of(LimitKind::Fixed {
             ours: Mutex::new((max, None)),
             home,
             adopts,
@@ -65,17 +64,17 @@ impl Limit {
     }
 
     pub(crate) fn shared(count: LockPath, initial: i32) -> Self {
-        Self::of(Kind::Shared { count, initial })
+        Self::of(LimitKind::Shared { count, initial })
     }
 
-    fn of(kind: Kind) -> Self {
+    fn of(kind: LimitKind) -> Self {
         Self {
             kind,
             known: Mutex::new(None),
         }
     }
 
-    /// What the node says now, and what tells when it says something else.
+    /// The node's word now, and the watch that tells of the next one.
     pub(super) fn watch(&self, contact: &Contact<'_>) -> Step<(Said, Arc<Watch>)> {
         // One that lives stays: another thread may sleep on it.
         if let Some((said, watch)) = &*self.known.lock()
@@ -95,7 +94,7 @@ impl Limit {
         Ok((said, watch))
     }
 
-    /// What the node says now. Takes nothing from those who wait for it to say something else.
+    /// The node's word now. Takes nothing from those who wait for it to say something else.
     pub(super) fn ask(&self, contact: &Contact<'_>) -> Step<Said> {
         self.read(contact, None)
     }
@@ -110,7 +109,7 @@ impl Limit {
     /// Writes our maximum in the place of the other one, which nobody goes by any more. Only by the
     /// right of the lock in front; the caller must look again afterwards.
     pub(super) fn adopt(&self, contact: &Contact<'_>, version: i32) -> Step<()> {
-        let Kind::Fixed { ours, home, .. } = &self.kind else {
+        let LimitKind::Fixed { ours, home, .. } = &self.kind else {
             return Ok(());
         };
         self.forget();
@@ -121,26 +120,26 @@ impl Limit {
         }
     }
 
-    /// What `home` says of this maximum.
+    /// The data of `home` for this maximum.
     fn said(&self, max: u32) -> Arc<[u8]> {
-        let adopts = matches!(self.kind, Kind::Fixed { adopts: true, .. });
+        let adopts = matches!(self.kind, LimitKind::Fixed { adopts: true, .. });
         let sign = if adopts { "+" } else { "" };
         Arc::from(format!("{sign}{max}").into_bytes())
     }
 
-    /// What the program says, for a limit of its own.
+    /// The program's maximum, for a limit of its own.
     pub(super) fn ours(&self) -> Option<u32> {
         match &self.kind {
-            Kind::Fixed { ours, .. } => Some(ours.lock().0),
-            Kind::Shared { .. } => None,
+            LimitKind::Fixed { ours, .. } => Some(ours.lock().0),
+            LimitKind::Shared { .. } => None,
         }
     }
 
     /// Whether it is one, and was never said to be another.
     pub(super) fn is_always_one(&self) -> bool {
         match &self.kind {
-            Kind::Fixed { ours, .. } => *ours.lock() == (1, None),
-            Kind::Shared { .. } => false,
+            LimitKind::Fixed { ours, .. } => *ours.lock() == (1, None),
+            LimitKind::Shared { .. } => false,
         }
     }
 
@@ -157,10 +156,10 @@ impl Limit {
     pub(crate) fn change(&self, session: &Arc<Session>, max: u32) -> Result<()> {
         session.refuse_child()?;
         let data = match &self.kind {
-            Kind::Fixed { home, .. } if max == 0 => {
+            LimitKind::Fixed { home, .. } if max == 0 => {
                 return Err(Error::invalid(format!("{home}: a maximum of 0 permits")));
             }
-            Kind::Fixed { ours, home, .. } => {
+            LimitKind::Fixed { ours, home, .. } => {
                 let before = {
                     let mut ours = ours.lock();
                     let before = *ours;
@@ -170,8 +169,8 @@ impl Limit {
                     before
                 };
                 let said = self.said(max);
-                let changed = Waiter::new(session, &Bound::none())
-                    .persist(home.as_str(), |contact| {
+                let changed = Waiter::new(session, &WaitLimits::none())
+                    .retry(home.as_str(), |contact| {
                         put_home(contact, home, &said).map(Some)
                     });
                 if changed.as_ref().is_err_and(Error::is_invalid) {
@@ -180,7 +179,7 @@ impl Limit {
                 }
                 return changed;
             }
-            Kind::Shared { count, .. } => match i32::try_from(max) {
+            LimitKind::Shared { count, .. } => match i32::try_from(max) {
                 Ok(number) => Arc::from(number.to_be_bytes()),
                 Err(_) => {
                     let why = format!("{count}: {max} is more than a shared count can say");
@@ -188,9 +187,9 @@ impl Limit {
                 }
             },
         };
-        let bound = Bound::none();
+        let limits = WaitLimits::none();
         let node = self.node().as_str();
-        Waiter::new(session, &bound).persist(node, |contact| {
+        Waiter::new(session, &limits).retry(node, |contact| {
             count::put(contact, self.node(), &data)?;
             Ok(Some(()))
         })
@@ -199,14 +198,14 @@ impl Limit {
     /// The node that says it.
     fn node(&self) -> &LockPath {
         match &self.kind {
-            Kind::Fixed { home, .. } => home,
-            Kind::Shared { count, .. } => count,
+            LimitKind::Fixed { home, .. } => home,
+            LimitKind::Shared { count, .. } => count,
         }
     }
 
     fn read(&self, contact: &Contact<'_>, watch: Option<&Watch>) -> Step<Said> {
         match &self.kind {
-            Kind::Fixed { ours, home, adopts } => {
+            LimitKind::Fixed { ours, home, adopts } => {
                 let accepted = *ours.lock();
                 let said = self.said(accepted.0);
                 let said = read_home(contact, accepted, &said, home, watch)?;
@@ -223,7 +222,7 @@ impl Limit {
                     agreed @ Said::Agreed(_) => agreed,
                 })
             }
-            Kind::Shared { count, initial } => {
+            LimitKind::Shared { count, initial } => {
                 let value = count::read(contact, count, *initial, watch)?;
                 Ok(Said::Agreed(u32::try_from(value.number).unwrap_or(0)))
             }
@@ -258,7 +257,7 @@ fn number(data: &[u8]) -> Option<u32> {
     std::str::from_utf8(data).ok()?.parse().ok()
 }
 
-/// What `home` says, once it says anything.
+/// The word of `home`, once it has one.
 fn read_home(
     contact: &Contact<'_>,
     (max, before): (u32, Option<u32>),

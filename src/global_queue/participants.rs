@@ -7,8 +7,7 @@ use std::sync::Arc;
 
 use super::folder::Folder;
 use crate::error::{Error, Result};
-use crate::session::backend::Refusal;
-use crate::session::{CallError, Contact, Step, found};
+use crate::session::{CallError, Contact, Refusal, Step, found};
 use crate::tenure::REVOKE;
 use crate::znode::identity::Identity;
 use crate::znode::names::Class;
@@ -16,9 +15,9 @@ use crate::znode::path::split;
 use crate::znode::verdict::{Rule, queue};
 
 /// One node in the queue.
-pub(crate) struct Queued {
+pub(crate) struct QueuedNode {
     pub(crate) path: String,
-    /// What it said before it was asked for the lock, if it was.
+    /// Its data, without a request for the lock that was written over it.
     pub(crate) data: Vec<u8>,
     pub(crate) is_revocation_requested: bool,
     pub(crate) class: Class,
@@ -30,7 +29,7 @@ pub(crate) struct Queued {
 }
 
 /// The nodes in a folder, in order, with their data.
-pub(super) fn of(folder: &Folder) -> Result<Vec<Queued>> {
+pub(super) fn of(folder: &Folder) -> Result<Vec<QueuedNode>> {
     folder.look(|contact| {
         let children = folder.list(contact)?.unwrap_or_default();
         let mut participants = Vec::new();
@@ -50,7 +49,7 @@ pub(super) fn of(folder: &Folder) -> Result<Vec<Queued>> {
 }
 
 /// The one node, if it is there.
-pub(super) fn of_single(node: &Folder) -> Result<Vec<Queued>> {
+pub(super) fn of_single(node: &Folder) -> Result<Vec<QueuedNode>> {
     node.look(|contact| {
         let path = node.path().as_str().to_owned();
         let queued = read(contact, path, Class::Sole, true)?;
@@ -58,9 +57,14 @@ pub(super) fn of_single(node: &Folder) -> Result<Vec<Queued>> {
     })
 }
 
-fn read(contact: &Contact<'_>, path: String, class: Class, holds: bool) -> Step<Option<Queued>> {
+fn read(
+    contact: &Contact<'_>,
+    path: String,
+    class: Class,
+    holds: bool,
+) -> Step<Option<QueuedNode>> {
     let read = found(contact.data(&path))?;
-    Ok(read.map(|(data, stat)| Queued {
+    Ok(read.map(|(data, stat)| QueuedNode {
         ours: stat.ephemeral_owner == contact.epoch().session_id(),
         stat,
         path,
@@ -110,7 +114,7 @@ fn asked(data: &[u8]) -> Arc<[u8]> {
     [REVOKE, b"\n", before_asked(data)].concat().into()
 }
 
-/// What a node said before its holder was asked for the lock, if it was.
+/// A node's data, without a request for the lock that was written over it.
 fn before_asked(data: &[u8]) -> &[u8] {
     match data.strip_prefix(REVOKE) {
         Some(rest) => rest.strip_prefix(b"\n").unwrap_or(rest),

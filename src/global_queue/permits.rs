@@ -6,10 +6,11 @@
 
 use std::sync::Arc;
 
+use super::acquire::AcquireRequest;
+use super::contender::{Contender, Listed};
 use super::folder::Folder;
 use super::limit::{Limit, Said};
-use super::place::{Claim, Listed, Place};
-use super::{Departure, Queued, leave, participants};
+use super::{OthersWaiting, PendingRelease, QueuedNode, participants, release};
 use crate::error::{Error, Result};
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch};
 use crate::tenure::{NewTenure, Tenure};
@@ -26,23 +27,23 @@ pub(crate) struct PermitFolder {
 const TRIES: usize = 3;
 
 /// One acquire on its way, and the watch that it has left.
-struct Attempt<'a> {
+struct PermitAttempt<'a> {
     permits: &'a PermitFolder,
-    place: Place,
-    claim: &'a Claim<'a>,
+    contender: Contender,
+    request: &'a AcquireRequest<'a>,
     watch: Option<Watch>,
     /// The first look leaves no watch, which would have to be taken off again if it is also the
     /// last.
     arm: bool,
 }
 
-/// What a count of the permits came to.
-enum Counted {
+/// The outcome of a count of the permits.
+enum PermitCount {
     Fit(Arc<Tenure>),
     /// There are `over` more than the limit allows.
     TooMany {
         over: u32,
-        /// What tells of another limit.
+        /// Tells of another limit.
         limit: Arc<Watch>,
     },
     Again,
@@ -75,11 +76,11 @@ impl PermitFolder {
         self.folder.session()
     }
 
-    fn attempt<'a>(&'a self, claim: &'a Claim<'a>) -> Attempt<'a> {
-        Attempt {
+    fn attempt<'a>(&'a self, request: &'a AcquireRequest<'a>) -> PermitAttempt<'a> {
+        PermitAttempt {
             permits: self,
-            place: Place::nowhere(&self.folder),
-            claim,
+            contender: Contender::new(&self.folder),
+            request,
             watch: None,
             arm: false,
         }
@@ -90,20 +91,20 @@ impl PermitFolder {
     pub(crate) fn acquire(
         &self,
         waiter: &Waiter<'_>,
-        claim: &Claim<'_>,
+        request: &AcquireRequest<'_>,
         in_front: &Tenure,
     ) -> Result<Arc<Tenure>> {
-        let mut attempt = self.attempt(claim);
-        self.folder.persist(waiter, |contact| {
+        let mut attempt = self.attempt(request);
+        self.folder.retry(waiter, |contact| {
             // Two who count and wait at once would wait for each other's permits.
             if in_front.is_lost() {
                 return Err(CallError::Left(in_front.loss()));
             }
             match attempt.count(contact)? {
-                Counted::Fit(tenure) => return Ok(Some(tenure)),
-                Counted::Again => {}
-                Counted::TooMany { over, limit } => {
-                    claim.report(usize::try_from(over).unwrap_or(usize::MAX));
+                PermitCount::Fit(tenure) => return Ok(Some(tenure)),
+                PermitCount::Again => {}
+                PermitCount::TooMany { over, limit } => {
+                    request.report(usize::try_from(over).unwrap_or(usize::MAX));
                     attempt.wait(contact, &limit, in_front)?;
                 }
             }
@@ -115,15 +116,15 @@ impl PermitFolder {
     pub(crate) fn try_acquire(
         &self,
         waiter: &Waiter<'_>,
-        claim: &Claim<'_>,
+        request: &AcquireRequest<'_>,
     ) -> Result<Option<Arc<Tenure>>> {
-        let mut attempt = self.attempt(claim);
+        let mut attempt = self.attempt(request);
         let tried = waiter.contact_now().and_then(|contact| {
             for _ in 0..TRIES {
                 match attempt.count(&contact)? {
-                    Counted::Fit(tenure) => return Ok(Some(tenure)),
-                    Counted::TooMany { .. } => return Ok(None),
-                    Counted::Again => {}
+                    PermitCount::Fit(tenure) => return Ok(Some(tenure)),
+                    PermitCount::TooMany { .. } => return Ok(None),
+                    PermitCount::Again => {}
                 }
             }
             Ok(None)
@@ -176,11 +177,11 @@ impl PermitFolder {
     }
 
     /// Begins to give permits back.
-    pub(crate) fn send_off(&self, tenure: &Arc<Tenure>) -> Departure {
-        leave::send_off(&self.folder, tenure, super::OthersWaiting::Unknown(None))
+    pub(crate) fn start_release(&self, tenure: &Arc<Tenure>) -> PendingRelease {
+        release::start_release(&self.folder, tenure, OthersWaiting::Unknown(None))
     }
 
-    pub(crate) fn participants(&self) -> Result<Vec<Queued>> {
+    pub(crate) fn participants(&self) -> Result<Vec<QueuedNode>> {
         participants::of(&self.folder)
     }
 
@@ -206,13 +207,15 @@ impl PermitFolder {
     }
 }
 
-impl Attempt<'_> {
+impl PermitAttempt<'_> {
     /// Creates the permits if that is not done yet, and counts. The limit and the list are of one
     /// connection, and so are all of the permits.
-    fn count(&mut self, contact: &Contact<'_>) -> Step<Counted> {
-        let Self { permits, claim, .. } = *self;
+    fn count(&mut self, contact: &Contact<'_>) -> Step<PermitCount> {
+        let Self {
+            permits, request, ..
+        } = *self;
         let (mut max, mut limit) = self.agree(contact)?;
-        permits.check_fits(claim.count, max)?;
+        permits.check_fits(request.count, max)?;
         let Listed {
             children,
             made_folder,
@@ -223,30 +226,30 @@ impl Attempt<'_> {
         }
         let Some(children) = children else {
             permits.limit.forget();
-            return Ok(Counted::Again);
+            return Ok(PermitCount::Again);
         };
-        let mut missing = self.place.names();
+        let mut missing = self.contender.names();
         for child in children.iter() {
             missing.remove(child);
         }
         if !missing.is_empty() {
-            self.place.removed();
-            return Ok(Counted::Again);
+            self.contender.removed();
+            return Ok(PermitCount::Again);
         }
         // Whoever changes it by the lock in front has let us in there since.
         if !limit.is_live() {
-            return Ok(Counted::Again);
+            return Ok(PermitCount::Again);
         }
         let over = permits.count(children.iter()).saturating_sub(max);
         if over > 0 {
-            return Ok(Counted::TooMany { over, limit });
+            return Ok(PermitCount::TooMany { over, limit });
         }
-        let new = NewTenure::of(self.place.nodes());
+        let new = NewTenure::of(self.contender.nodes());
         let Some(tenure) = Tenure::begin(contact, new)? else {
-            return Ok(Counted::Again);
+            return Ok(PermitCount::Again);
         };
-        self.place.give_up();
-        Ok(Counted::Fit(tenure))
+        self.contender.disown();
+        Ok(PermitCount::Fit(tenure))
     }
 
     /// The maximum to go by, and what tells of another. If others went by another one than ours
@@ -267,7 +270,7 @@ impl Attempt<'_> {
             };
             let children = folder.list(contact)?.unwrap_or_default();
             // Those of ours wait.
-            let ours = self.place.names();
+            let ours = self.contender.names();
             let others = children.iter().filter(|name| !ours.contains(name));
             if self.permits.count(others) > 0 || !may_go {
                 return limit.disagree(theirs);
@@ -277,7 +280,9 @@ impl Attempt<'_> {
     }
 
     fn enter_and_list(&mut self, contact: &Contact<'_>) -> Step<Listed> {
-        let Self { permits, claim, .. } = *self;
+        let Self {
+            permits, request, ..
+        } = *self;
         let watch = if self.arm {
             let wake = Wake::Signal(Arc::clone(contact.signal()));
             let watch = permits.folder.watch(contact, Some(wake));
@@ -285,8 +290,8 @@ impl Attempt<'_> {
         } else {
             None
         };
-        self.place
-            .enter_and_list(contact, Class::Lease, claim, watch)
+        self.contender
+            .enter_and_list(contact, Class::Lease, request, watch)
     }
 
     /// Waits once for a permit to go, for another limit, or for the loss of the lock in front.
@@ -296,10 +301,10 @@ impl Attempt<'_> {
         }
         let folder = self.watch.as_ref().expect("armed with the list");
         let wake = Wake::Signal(Arc::clone(contact.signal()));
-        limit.notice().redirect(wake);
+        limit.state().redirect(wake);
         in_front.wake_at_loss(contact.signal());
         contact.sleep_until(|| {
-            folder.notice().has_fired() || limit.notice().has_fired() || in_front.is_lost()
+            folder.state().has_fired() || limit.state().has_fired() || in_front.is_lost()
         })
     }
 }

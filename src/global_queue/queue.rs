@@ -1,4 +1,4 @@
-//! The queue: we put a node in the folder, list the folder to see our place, and wait for whoever
+//! The queue: we put a node in the folder, list the folder to see where it stands, and wait for whoever
 //! is ahead.
 
 use zklock_protocol::Children;
@@ -8,16 +8,17 @@ use std::cmp;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::acquire::{AcquireRequest, Acquisition, OthersWaiting};
+use super::contender::Contender;
 use super::folder::Folder;
-use super::place::{Claim, OthersWaiting, Place, Won};
-use super::tail::Tail;
-use super::{Contest, Departure, Queued, leave, participants};
+use super::tail::LastSeen;
+use super::{LockProtocol, PendingRelease, QueuedNode, ReleaseMode, participants, release};
 use crate::error::{Error, Result};
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch};
 use crate::sync::atomic::{AtomicBool, Ordering};
 use crate::sync::now;
 use crate::tenure::{NewTenure, Tenure};
-use crate::wait::bound::Patience;
+use crate::wait::limits::TryOrWait;
 use crate::znode::names::{Class, Grammar};
 use crate::znode::path::{LockPath, split};
 use crate::znode::sequence::Sequence;
@@ -62,14 +63,14 @@ pub enum WaitStrategy {
 /// One folder's queue, as contenders of one class in this process see it.
 pub(crate) struct GlobalQueue {
     pub(super) folder: Arc<Folder>,
-    /// What we are in it.
+    /// The class of our contenders.
     pub(super) class: Class,
     rule: Rule,
     strategy: WaitStrategy,
     /// The last acquire found exactly one contender ahead of it: the next one may, too, so its
     /// first list leaves the watch that lets it take over without another list.
     second_lately: AtomicBool,
-    pub(super) tail: Tail,
+    pub(super) tail: LastSeen,
     /// The names of the other kind of lock that may be in the folder by mistake.
     other_kind: Option<Grammar>,
 }
@@ -79,8 +80,8 @@ pub(crate) struct GlobalQueue {
 /// the server in between.
 pub(super) struct Attempt<'a> {
     pub(super) queue: &'a GlobalQueue,
-    pub(super) place: &'a mut Place,
-    pub(super) claim: &'a Claim<'a>,
+    pub(super) contender: &'a mut Contender,
+    pub(super) request: &'a AcquireRequest<'a>,
     /// On the folder, for its children.
     pub(super) folder_watch: Option<Watch>,
     /// On the node that is waited for.
@@ -89,7 +90,7 @@ pub(super) struct Attempt<'a> {
 
 /// Where a list has shown us.
 enum Found {
-    Won(Won),
+    Held(Acquisition),
     Ahead {
         /// The node to wait for.
         on: String,
@@ -115,11 +116,11 @@ impl GlobalQueue {
             rule: Rule::of(class),
             strategy,
             second_lately: AtomicBool::new(false),
-            tail: Tail::default(),
+            tail: LastSeen::default(),
         }
     }
 
-    /// What tells this lock from others in its folder.
+    /// The labels that tell this lock from others in its folder.
     #[cfg(not(shuttle))]
     pub(crate) fn folder_labels(&self) -> String {
         self.folder.grammar().own_labels()
@@ -137,17 +138,21 @@ impl GlobalQueue {
         ))
     }
 
-    /// What the list says of a node of ours, as long as no tie must be broken.
+    /// The list's verdict on a node of ours, as long as no tie must be broken.
     pub(super) fn verdict(&self, own: &str, children: &Children) -> Verdict {
         let ties = TieOrder::default();
         verdict_by(self.rule, self.folder.grammar(), own, children, &ties)
     }
 
-    pub(super) fn attempt<'a>(&'a self, place: &'a mut Place, claim: &'a Claim<'a>) -> Attempt<'a> {
+    pub(super) fn attempt<'a>(
+        &'a self,
+        contender: &'a mut Contender,
+        request: &'a AcquireRequest<'a>,
+    ) -> Attempt<'a> {
         Attempt {
             queue: self,
-            place,
-            claim,
+            contender,
+            request,
             folder_watch: None,
             node_watch: None,
         }
@@ -190,7 +195,7 @@ impl GlobalQueue {
         may_be_idle.then(|| now().checked_add(BEHIND_AN_IDLE_LOCK))?
     }
 
-    /// What a newcomer would have to wait for.
+    /// Looks for what a newcomer would have to wait for.
     pub(super) fn obstacle(&self, children: &Children) -> Obstacle {
         let grammar = self.folder.grammar();
         let contenders = children.iter().filter_map(|name| grammar.parse(name));
@@ -211,14 +216,14 @@ impl GlobalQueue {
 
     /// Takes a lock that may be idle, by queueing: that is how its holder learns that somebody
     /// wants it. A lock that is not given up within [`FOR_AN_IDLE_LOCK`] is in use.
-    fn take_if_given_up(&self, claim: &Claim<'_>) -> Result<Option<Won>> {
-        let mut place = self.begin();
-        let patience = Patience::during(FOR_AN_IDLE_LOCK);
-        patience.attempt(
+    fn take_if_given_up(&self, request: &AcquireRequest<'_>) -> Result<Option<Acquisition>> {
+        let mut contender = self.begin();
+        let try_or_wait = TryOrWait::during(FOR_AN_IDLE_LOCK);
+        try_or_wait.attempt(
             || Ok(None),
-            |bound| {
-                let waiter = Waiter::new(self.session(), bound);
-                self.acquire(&mut place, &waiter, claim)
+            |limits| {
+                let waiter = Waiter::new(self.session(), limits);
+                self.acquire(&mut contender, &waiter, request)
             },
         )
     }
@@ -231,7 +236,7 @@ const FOR_AN_IDLE_LOCK: Duration = Duration::from_millis(200);
 /// After how long a waiter looks again behind a lock that may be idle.
 const BEHIND_AN_IDLE_LOCK: Duration = Duration::from_secs(2);
 
-/// What a try finds in its way.
+/// The obstacle that a try finds.
 pub(super) enum Obstacle {
     Nothing,
     /// One contender, or several readers, all of whom may be kept with nobody inside.
@@ -239,7 +244,7 @@ pub(super) enum Obstacle {
     Somebody,
 }
 
-impl Contest for GlobalQueue {
+impl LockProtocol for GlobalQueue {
     fn session(&self) -> &Arc<Session> {
         self.folder.session()
     }
@@ -248,17 +253,26 @@ impl Contest for GlobalQueue {
         self.folder.path()
     }
 
-    fn begin(&self) -> Place {
-        Place::nowhere(&self.folder)
+    fn begin(&self) -> Contender {
+        Contender::new(&self.folder)
     }
 
-    fn acquire(&self, place: &mut Place, waiter: &Waiter<'_>, claim: &Claim<'_>) -> Result<Won> {
-        let mut attempt = self.attempt(place, claim);
-        self.folder.persist(waiter, |contact| attempt.look(contact))
+    fn acquire(
+        &self,
+        contender: &mut Contender,
+        waiter: &Waiter<'_>,
+        request: &AcquireRequest<'_>,
+    ) -> Result<Acquisition> {
+        let mut attempt = self.attempt(contender, request);
+        self.folder.retry(waiter, |contact| attempt.look(contact))
     }
 
-    fn try_acquire(&self, waiter: &Waiter<'_>, claim: &Claim<'_>) -> Result<Option<Won>> {
-        let mut place = self.begin();
+    fn try_acquire(
+        &self,
+        waiter: &Waiter<'_>,
+        request: &AcquireRequest<'_>,
+    ) -> Result<Option<Acquisition>> {
+        let mut contender = self.begin();
         let contact = waiter.contact_now();
         let contact = contact.map_err(|error| self.folder.failure(error))?;
         let listed = self.folder.list(&contact);
@@ -268,13 +282,13 @@ impl Contest for GlobalQueue {
         alone.map_err(|error| self.folder.failure(error))?;
         match self.obstacle(&children) {
             Obstacle::Nothing => {}
-            Obstacle::PerhapsNobodyInside => return self.take_if_given_up(claim),
+            Obstacle::PerhapsNobodyInside => return self.take_if_given_up(request),
             Obstacle::Somebody => return Ok(None),
         }
         let mut take = || {
-            let mut attempt = self.attempt(&mut place, claim);
-            match attempt.find(&contact, claim.wants_news)? {
-                Found::Won(won) => Ok(Some(won)),
+            let mut attempt = self.attempt(&mut contender, request);
+            match attempt.find(&contact, request.wants_news)? {
+                Found::Held(acquired) => Ok(Some(acquired)),
                 Found::Ahead { .. } | Found::Again => Ok(None),
             }
         };
@@ -300,15 +314,17 @@ impl Contest for GlobalQueue {
         }
     }
 
-    fn send_off(&self, tenure: &Arc<Tenure>, news: OthersWaiting) -> Departure {
-        leave::send_off(&self.folder, tenure, news)
+    /// Waits for nothing in either mode.
+    fn start_release(
+        &self,
+        tenure: &Arc<Tenure>,
+        news: OthersWaiting,
+        _: ReleaseMode,
+    ) -> PendingRelease {
+        release::start_release(&self.folder, tenure, news)
     }
 
-    fn abandon(&self, tenure: &Arc<Tenure>, news: OthersWaiting) {
-        drop(self.send_off(tenure, news));
-    }
-
-    fn participants(&self) -> Result<Vec<Queued>> {
+    fn participants(&self) -> Result<Vec<QueuedNode>> {
         participants::of(&self.folder)
     }
 
@@ -327,10 +343,10 @@ impl Contest for GlobalQueue {
 
 impl Attempt<'_> {
     /// Looks at the queue, and waits once if somebody is ahead.
-    fn look(&mut self, contact: &Contact<'_>) -> Step<Option<Won>> {
+    fn look(&mut self, contact: &Contact<'_>) -> Step<Option<Acquisition>> {
         let queue = self.queue;
         // Whoever wants to know its position must hear of every change ahead.
-        let strategy = match self.claim.reporter {
+        let strategy = match self.request.reporter {
             Some(_) if queue.strategy == WaitStrategy::PredecessorWatch => {
                 WaitStrategy::ParentWatch
             }
@@ -338,7 +354,7 @@ impl Attempt<'_> {
         };
         let by_folder = strategy == WaitStrategy::ParentWatch;
         let second_lately = queue.second_lately.load(Ordering::Relaxed);
-        let arm = self.claim.wants_news || by_folder || second_lately;
+        let arm = self.request.wants_news || by_folder || second_lately;
         // A reader need not wait for whoever is ahead.
         let by_list = arm || strategy != WaitStrategy::PredecessorWatch;
         if !by_list
@@ -348,7 +364,7 @@ impl Attempt<'_> {
             return self.wait_for(contact, &last, false);
         }
         let (on, is_only_one) = match self.find(contact, arm)? {
-            Found::Won(won) => return Ok(Some(won)),
+            Found::Held(acquired) => return Ok(Some(acquired)),
             Found::Again => return Ok(None),
             Found::Ahead { on, is_only_one } => (on, is_only_one),
         };
@@ -372,16 +388,16 @@ impl Attempt<'_> {
     /// that one's name if its number is the one before ours. Whether it stands is not known.
     fn enter_behind(&mut self, contact: &Contact<'_>) -> Step<Option<String>> {
         let queue = self.queue;
-        if !self.place.is_nowhere() {
+        if !self.contender.is_not_created() {
             return Ok(None);
         }
         let Some(last) = queue.tail.take() else {
             return Ok(None);
         };
-        if !self.place.enter(contact, queue.class, self.claim)? {
+        if !self.contender.enter(contact, queue.class, self.request)? {
             return Ok(None);
         }
-        let own = split(&self.place.nodes()[0].path).1;
+        let own = split(&self.contender.nodes()[0].path).1;
         let own = queue.folder.grammar().parse(own);
         let is_next = own.is_some_and(|own| own.sequence.is_next_after(last.number));
         Ok(is_next.then_some(last.name))
@@ -394,17 +410,17 @@ impl Attempt<'_> {
             return Ok(Found::Again);
         };
         let queue = self.queue;
-        let own = split(&self.place.nodes()[0].path).1.to_owned();
+        let own = split(&self.contender.nodes()[0].path).1.to_owned();
         queue.refuse_other_kind(Some(&own), &children)?;
         let mut ties = TieOrder::default();
         loop {
             match verdict_by(queue.rule, queue.folder.grammar(), &own, &children, &ties) {
                 Verdict::Held { others_behind } => {
-                    let won = self.win(contact, others_behind)?;
-                    if won.is_some() && others_behind {
+                    let acquired = self.win(contact, others_behind)?;
+                    if acquired.is_some() && others_behind {
                         queue.tail.note(&queue.folder, &children);
                     }
-                    return Ok(won.map_or(Found::Again, Found::Won));
+                    return Ok(acquired.map_or(Found::Again, Found::Held));
                 }
                 Verdict::Wait { on, ahead } => {
                     say!(
@@ -413,12 +429,12 @@ impl Attempt<'_> {
                         "{}: {ahead} ahead of {own}",
                         queue.folder.path()
                     );
-                    self.claim.report(ahead);
+                    self.request.report(ahead);
                     let is_only_one = ahead == 1;
                     return Ok(Found::Ahead { on, is_only_one });
                 }
                 Verdict::Gone => {
-                    self.place.removed();
+                    self.contender.removed();
                     return Ok(Found::Again);
                 }
                 Verdict::Tied { with } => {
@@ -441,23 +457,29 @@ impl Attempt<'_> {
             self.folder_watch = Some(folder.watch(contact, Some(wake)));
         }
         let watch = self.folder_watch.as_ref().filter(|_| arm);
-        let (class, claim) = (self.queue.class, self.claim);
-        let listed = self.place.enter_and_list(contact, class, claim, watch)?;
+        let (class, request) = (self.queue.class, self.request);
+        let listed = self
+            .contender
+            .enter_and_list(contact, class, request, watch)?;
         Ok(listed.children)
     }
 
     /// The list has shown us at the head.
-    pub(super) fn win(&mut self, contact: &Contact<'_>, others_behind: bool) -> Step<Option<Won>> {
-        let Some(tenure) = Tenure::begin(contact, NewTenure::of(self.place.nodes()))? else {
+    pub(super) fn win(
+        &mut self,
+        contact: &Contact<'_>,
+        others_behind: bool,
+    ) -> Step<Option<Acquisition>> {
+        let Some(tenure) = Tenure::begin(contact, NewTenure::of(self.contender.nodes()))? else {
             return Ok(None);
         };
-        self.place.give_up();
+        self.contender.disown();
         say!(tenure.session(), Debug, "{}: acquired", tenure.node());
         let news = match (others_behind, self.folder_watch.take()) {
             (true, watch) => OthersWaiting::Yes(watch),
             (false, Some(watch)) if watch.is_live() => OthersWaiting::No(watch),
             (false, watch) => OthersWaiting::Unknown(watch),
         };
-        Ok(Some(Won { tenure, news }))
+        Ok(Some(Acquisition { tenure, news }))
     }
 }

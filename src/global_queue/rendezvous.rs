@@ -13,11 +13,13 @@ use zklock_protocol::{Children, Stat, WatchKind};
 use crate::session::observe::say;
 use std::sync::Arc;
 
+use super::acquire::AcquireRequest;
+use super::contender::Contender;
 use super::folder::{Folder, make_node};
-use super::place::{Claim, Place};
 use crate::error::Result;
-use crate::session::backend::Refusal;
-use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch, found, gone};
+use crate::session::{
+    CallError, Contact, Refusal, Session, Step, Waiter, Wake, Watch, found, gone,
+};
 use crate::tenure::{NewTenure, Tenure};
 use crate::znode::names::{Class, Grammar};
 use crate::znode::path::{LockPath, split};
@@ -56,7 +58,7 @@ enum WayOut {
 /// of ours is made, and is seen.
 const TRIES: usize = 5;
 
-/// What one look has shown.
+/// The outcome of one look.
 enum Looked {
     In(Member),
     Again,
@@ -70,10 +72,10 @@ enum Looked {
 }
 
 /// One member on its way in, and the watches that it has left.
-struct Attempt<'a> {
+struct Arrival<'a> {
     at: &'a Rendezvous,
-    place: Place,
-    claim: &'a Claim<'a>,
+    contender: Contender,
+    request: &'a AcquireRequest<'a>,
     /// Our node and its own transaction, asked for once for each node, unless the create told it.
     own: Option<(String, i64)>,
     /// On the folder, for its children.
@@ -113,18 +115,18 @@ impl Rendezvous {
     }
 
     /// Enters, and waits until all members are there.
-    pub(crate) fn meet(&self, waiter: &Waiter<'_>, claim: &Claim<'_>) -> Result<Member> {
-        let mut attempt = self.attempt(claim);
-        self.folder.persist(waiter, |contact| attempt.step(contact))
+    pub(crate) fn meet(&self, waiter: &Waiter<'_>, request: &AcquireRequest<'_>) -> Result<Member> {
+        let mut attempt = self.attempt(request);
+        self.folder.retry(waiter, |contact| attempt.step(contact))
     }
 
     /// As [`Rendezvous::meet`], without waiting: goes in if all the others are there.
     pub(crate) fn try_meet(
         &self,
         waiter: &Waiter<'_>,
-        claim: &Claim<'_>,
+        request: &AcquireRequest<'_>,
     ) -> Result<Option<Member>> {
-        let mut attempt = self.attempt(claim);
+        let mut attempt = self.attempt(request);
         let met = waiter.contact_now().and_then(|contact| {
             for _ in 0..TRIES {
                 match attempt.look(&contact)? {
@@ -138,11 +140,11 @@ impl Rendezvous {
         met.map_err(|error| self.folder.failure(error))
     }
 
-    fn attempt<'a>(&'a self, claim: &'a Claim<'a>) -> Attempt<'a> {
-        Attempt {
+    fn attempt<'a>(&'a self, request: &'a AcquireRequest<'a>) -> Arrival<'a> {
+        Arrival {
             at: self,
-            place: Place::nowhere(&self.folder),
-            claim,
+            contender: Contender::new(&self.folder),
+            request,
             own: None,
             folder_watch: None,
             ready_watch: None,
@@ -177,7 +179,7 @@ impl Rendezvous {
     }
 }
 
-impl Attempt<'_> {
+impl Arrival<'_> {
     fn step(&mut self, contact: &Contact<'_>) -> Step<Option<Member>> {
         match self.look(contact)? {
             Looked::In(member) => Ok(Some(member)),
@@ -192,17 +194,17 @@ impl Attempt<'_> {
 
     fn look(&mut self, contact: &Contact<'_>) -> Step<Looked> {
         let at = self.at;
-        if !self.place.is_entered(contact) {
+        if !self.contender.is_entered(contact) {
             // The list comes with the create at no cost; what counts is the one below.
-            let entered = self
-                .place
-                .enter_and_list(contact, Class::Member, self.claim, None)?;
+            let entered =
+                self.contender
+                    .enter_and_list(contact, Class::Member, self.request, None)?;
             if entered.children.is_none() {
                 return Ok(Looked::Again);
             }
         }
         let Some((node, czxid)) = self.own_transaction(contact)? else {
-            self.place.removed();
+            self.contender.removed();
             return Ok(Looked::Again);
         };
         // Both watches are left before the count, so nothing that happens after it is missed.
@@ -211,12 +213,12 @@ impl Attempt<'_> {
             return Ok(Looked::Again);
         };
         let Some(children) = children else {
-            self.place.folder_gone();
+            self.contender.folder_gone();
             return Ok(Looked::Again);
         };
         let met: Vec<_> = at.members_among(&children).map(str::to_owned).collect();
         if !met.iter().any(|name| name == split(&node).1) {
-            self.place.removed();
+            self.contender.removed();
             return Ok(Looked::Again);
         }
         match ready {
@@ -237,11 +239,11 @@ impl Attempt<'_> {
                 return Ok(member.map_or(Looked::Again, Looked::In));
             }
             None if met.len() >= at.members => {
-                make_node(contact, &ready_path, &self.claim.data)?;
+                make_node(contact, &ready_path, &self.request.data)?;
                 // The next look sees it, and that it is younger than we.
                 return Ok(Looked::Again);
             }
-            None => self.claim.report(at.members - met.len()),
+            None => self.request.report(at.members - met.len()),
         }
         Ok(Looked::Missing {
             was_not_ready: ready.is_none(),
@@ -253,7 +255,7 @@ impl Attempt<'_> {
     /// Takes note of it if `ready` was made while our node was there, by the word of this watch on it.
     fn note_ready(&mut self, watch: Option<&Watch>) {
         if let (Some(czxid), Some(watch)) = (self.looked_without, watch)
-            && watch.notice().created_at().is_some()
+            && watch.state().created_at().is_some()
         {
             self.counted = Some(czxid);
         }
@@ -263,13 +265,13 @@ impl Attempt<'_> {
     /// event can be here before the look's answers are taken; then these say neither that `ready` is
     /// gone again nor who has come.
     fn has_come_since(&self, watch_before: Option<&Watch>) -> bool {
-        let created = watch_before.and_then(|watch| watch.notice().created_at());
+        let created = watch_before.and_then(|watch| watch.state().created_at());
         let looked = self.ready_watch.as_ref();
         created.is_some_and(|event| looked.is_some_and(|look| look.was_left_before(event)))
     }
 
     fn own_transaction(&mut self, contact: &Contact<'_>) -> Step<Option<(String, i64)>> {
-        let node = &self.place.nodes()[0];
+        let node = &self.contender.nodes()[0];
         if let Some(czxid) = node.czxid {
             return Ok(Some((node.path.clone(), czxid)));
         }
@@ -338,10 +340,10 @@ impl Attempt<'_> {
         // It was made after our node, and we were counted; kazoo's members remove it as soon as one
         // of them leaves. Nobody came between the list and that, or we would not know all whom we
         // met.
-        let Some(created) = ready.notice().created_at().filter(|_| was_not_ready) else {
+        let Some(created) = ready.state().created_at().filter(|_| was_not_ready) else {
             return Ok(None);
         };
-        if !folder.is_sure(contact) || !folder.notice().is_silent_before(created) {
+        if !folder.is_sure(contact) || !folder.state().is_silent_before(created) {
             return Ok(None);
         }
         let stat = self.at.folder.stat(contact, READY)?;
@@ -355,10 +357,10 @@ impl Attempt<'_> {
         met: Vec<String>,
         ready: Option<i64>,
     ) -> Step<Option<Member>> {
-        let Some(tenure) = Tenure::begin(contact, NewTenure::of(self.place.nodes()))? else {
+        let Some(tenure) = Tenure::begin(contact, NewTenure::of(self.contender.nodes()))? else {
             return Ok(None);
         };
-        self.place.give_up();
+        self.contender.disown();
         let (node, there) = (tenure.node(), met.len());
         say!(
             contact.session(),

@@ -6,13 +6,13 @@ use zklock_protocol::{CreateMode, WatchKind};
 use crate::session::observe::say;
 use std::sync::Arc;
 
+use super::acquire::{AcquireRequest, Acquisition, OthersWaiting};
+use super::contender::{Contender, Create};
 use super::folder::{Folder, make_node};
-use super::place::{Claim, Create, OthersWaiting, Place, Won};
-use super::{Contest, Departure, Queued, leave, participants};
+use super::{LockProtocol, PendingRelease, QueuedNode, ReleaseMode, participants, release};
 use crate::error::{Error, Result};
-use crate::session::backend::Refusal;
 use crate::session::{
-    CallError, Contact, ID, Proof, Session, Step, Waiter, Wake, Watch, find_plain, found,
+    CallError, Contact, ID, Proof, Refusal, Session, Step, Waiter, Wake, Watch, find_plain, found,
 };
 use crate::tenure::{NewTenure, Tenure};
 use crate::znode::fencing::FencingToken;
@@ -40,23 +40,23 @@ impl SingleNode {
     fn try_to_seize(
         &self,
         contact: &Contact<'_>,
-        place: &mut Place,
-        claim: &Claim<'_>,
-    ) -> Step<Option<Won>> {
+        contender: &mut Contender,
+        request: &AcquireRequest<'_>,
+    ) -> Step<Option<Acquisition>> {
         if contact.stat(self.path())?.is_some() {
             return Ok(None);
         }
-        self.create_and_confirm(contact, place, claim)
+        self.create_and_confirm(contact, contender, request)
     }
 
     fn create_and_confirm(
         &self,
         contact: &Contact<'_>,
-        place: &mut Place,
-        claim: &Claim<'_>,
-    ) -> Step<Option<Won>> {
-        place.come_to(contact);
-        let made = match place.unsure_proof() {
+        contender: &mut Contender,
+        request: &AcquireRequest<'_>,
+    ) -> Step<Option<Acquisition>> {
+        contender.move_to_session(contact);
+        let made = match contender.unknown_proof() {
             Some(proof) => {
                 let proof = proof.clone();
                 let ours = find_plain(contact, self.path(), &proof, contact.epoch())?;
@@ -67,24 +67,24 @@ impl SingleNode {
         let made = match made {
             Some(proof) => Some(proof),
             None => {
-                place.give_up();
-                self.create(contact, place, claim)?
+                contender.disown();
+                self.create(contact, contender, request)?
             }
         };
         match made {
-            Some(proof) => self.confirm(contact, place, &proof),
+            Some(proof) => self.confirm(contact, contender, &proof),
             None => Ok(None),
         }
     }
 
-    /// If the node is ours now, by what it is known. Until that is confirmed, the place is unsure.
+    /// If the node is ours now, by what it is known. Until that is confirmed, the contender's state is unknown.
     fn create(
         &self,
         contact: &Contact<'_>,
-        place: &mut Place,
-        claim: &Claim<'_>,
+        contender: &mut Contender,
+        request: &AcquireRequest<'_>,
     ) -> Step<Option<Proof>> {
-        let data = with_id(&claim.data);
+        let data = with_id(&request.data);
         loop {
             let result = contact.create(self.path(), &data, CreateMode::EPHEMERAL);
             let by_data = || Proof::Data(Arc::clone(&data));
@@ -95,7 +95,7 @@ impl SingleNode {
                 Err(_) => None,
             };
             if let Some(proof) = &proof {
-                place.unsure(vec![Create::Plain(proof.clone())], Vec::new(), contact);
+                contender.set_unknown(vec![Create::Plain(proof.clone())], Vec::new(), contact);
             }
             match result {
                 Ok(_) => return Ok(proof),
@@ -117,9 +117,9 @@ impl SingleNode {
     fn confirm(
         &self,
         contact: &Contact<'_>,
-        place: &mut Place,
+        contender: &mut Contender,
         proof: &Proof,
-    ) -> Step<Option<Won>> {
+    ) -> Step<Option<Acquisition>> {
         // Another's node could take the place of ours and be deleted by our release, so ours is
         // watched from the beginning.
         let watch = Watch::new(contact, self.path(), WatchKind::DATA, None);
@@ -131,7 +131,7 @@ impl SingleNode {
                 stat
             }
             _ => {
-                place.give_up();
+                contender.disown();
                 return Ok(None);
             }
         };
@@ -143,10 +143,10 @@ impl SingleNode {
         let Some(tenure) = Tenure::begin(contact, new)? else {
             return Ok(None);
         };
-        place.give_up();
+        contender.disown();
         tenure.adopt(watch);
         say!(contact.session(), Debug, "{}: acquired", self.path());
-        Ok(Some(Won::without_news(tenure)))
+        Ok(Some(Acquisition::without_news(tenure)))
     }
 
     /// Waits once for the node to go.
@@ -170,7 +170,7 @@ impl SingleNode {
     }
 }
 
-impl Contest for SingleNode {
+impl LockProtocol for SingleNode {
     fn session(&self) -> &Arc<Session> {
         self.node.session()
     }
@@ -179,26 +179,36 @@ impl Contest for SingleNode {
         self.node.path()
     }
 
-    fn begin(&self) -> Place {
-        Place::nowhere(&self.node)
+    fn begin(&self) -> Contender {
+        Contender::new(&self.node)
     }
 
-    fn acquire(&self, place: &mut Place, waiter: &Waiter<'_>, claim: &Claim<'_>) -> Result<Won> {
+    fn acquire(
+        &self,
+        contender: &mut Contender,
+        waiter: &Waiter<'_>,
+        request: &AcquireRequest<'_>,
+    ) -> Result<Acquisition> {
         let mut watching = None;
-        self.node.persist(waiter, |contact| {
-            let won = self.create_and_confirm(contact, place, claim)?;
-            if won.is_none() && place.is_nowhere() {
-                claim.report(1);
+        self.node.retry(waiter, |contact| {
+            let acquired = self.create_and_confirm(contact, contender, request)?;
+            if acquired.is_none() && contender.is_not_created() {
+                request.report(1);
                 self.wait(contact, &mut watching)?;
             }
-            Ok(won)
+            Ok(acquired)
         })
     }
 
-    fn try_acquire(&self, waiter: &Waiter<'_>, claim: &Claim<'_>) -> Result<Option<Won>> {
-        let mut place = self.begin();
+    fn try_acquire(
+        &self,
+        waiter: &Waiter<'_>,
+        request: &AcquireRequest<'_>,
+    ) -> Result<Option<Acquisition>> {
+        let mut contender = self.begin();
         let contact = waiter.contact_now();
-        let taken = contact.and_then(|contact| self.try_to_seize(&contact, &mut place, claim));
+        let taken =
+            contact.and_then(|contact| self.try_to_seize(&contact, &mut contender, request));
         taken.map_err(|error| self.node.failure(error))
     }
 
@@ -207,16 +217,16 @@ impl Contest for SingleNode {
         Err(CallError::Left(Error::refused(tenure.node())))
     }
 
-    /// It may have to look first, and so is over when this returns.
-    fn send_off(&self, tenure: &Arc<Tenure>, _: OthersWaiting) -> Departure {
-        Departure::over(leave::leave_single_node(&self.node, tenure))
+    fn start_release(
+        &self,
+        tenure: &Arc<Tenure>,
+        _: OthersWaiting,
+        mode: ReleaseMode,
+    ) -> PendingRelease {
+        release::release_single_node(&self.node, tenure, mode)
     }
 
-    fn abandon(&self, tenure: &Arc<Tenure>, news: OthersWaiting) {
-        leave::abandon_single_node(tenure, news);
-    }
-
-    fn participants(&self) -> Result<Vec<Queued>> {
+    fn participants(&self) -> Result<Vec<QueuedNode>> {
         participants::of_single(&self.node)
     }
 

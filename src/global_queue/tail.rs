@@ -22,14 +22,14 @@ const LONG_LIST: usize = if cfg!(shuttle) { 2 } else { 64 };
 
 /// Who was last in the queue when we were seen to hold.
 #[derive(Default)]
-pub(super) struct Tail(Mutex<Option<Last>>);
+pub(super) struct LastSeen(Mutex<Option<Last>>);
 
 pub(super) struct Last {
     pub(super) name: String,
     pub(super) number: Sequence,
 }
 
-impl Tail {
+impl LastSeen {
     /// We hold, by this list.
     pub(super) fn note(&self, folder: &Folder, children: &Children) {
         if children.len() < LONG_LIST {

@@ -5,7 +5,7 @@ use zklock_protocol::WatchKind;
 use crate::session::observe::say;
 use std::sync::Arc;
 
-use super::place::Won;
+use super::acquire::Acquisition;
 use super::queue::Attempt;
 use crate::session::{CallError, Contact, Step, Wake, Watch, found};
 use crate::tenure::{NewTenure, Tenure};
@@ -18,7 +18,7 @@ impl Attempt<'_> {
         contact: &Contact<'_>,
         on: &str,
         is_only_one: bool,
-    ) -> Step<Option<Won>> {
+    ) -> Step<Option<Acquisition>> {
         let path = self.queue.folder.child(on);
         let wake = Wake::Signal(Arc::clone(contact.signal()));
         let ahead = Watch::new(contact, &path, WatchKind::DATA, Some(wake));
@@ -27,11 +27,11 @@ impl Attempt<'_> {
             // It went since the list.
             return Ok(None);
         };
-        (self.claim.behind)();
+        (self.request.behind)();
         // A waiter that may take over sends nothing before it holds. Those further back, and those
         // who list again first, make one write if they must when it is their turn: thousands who
         // wait are not to write all the time.
-        let _seeking = is_only_one.then(|| contact.seek_proof(&self.place.nodes()[0].path));
+        let _seeking = is_only_one.then(|| contact.seek_proof(&self.contender.nodes()[0].path));
         let until = self.queue.look_again_behind(on, is_only_one);
         let slept = contact.sleep_on(ahead, until);
         slept.map_err(|error| self.naming(error, on, &data))?;
@@ -74,23 +74,23 @@ impl Attempt<'_> {
     /// end (the lease is looked at, here and at every later look at the lock), and a removal by
     /// hand during a break of the connection, which each reconnect looks for. Hence the
     /// connection must still be the same; a tenure begins on no other.
-    fn take_over(&mut self, contact: &Contact<'_>) -> Step<Option<Won>> {
+    fn take_over(&mut self, contact: &Contact<'_>) -> Step<Option<Acquisition>> {
         let (Some(node), Some(folder)) = (&self.node_watch, &self.folder_watch) else {
             return Ok(None);
         };
-        let Some(deleted) = node.notice().deleted_at() else {
+        let Some(deleted) = node.state().deleted_at() else {
             return Ok(None);
         };
         let proven = folder.is_sure(contact)
-            && folder.notice().is_silent_before(deleted)
+            && folder.state().is_silent_before(deleted)
             && contact.epoch().lease().is_alive();
         if !proven {
             return Ok(None);
         }
-        let Some(tenure) = Tenure::begin(contact, NewTenure::of(self.place.nodes()))? else {
+        let Some(tenure) = Tenure::begin(contact, NewTenure::of(self.contender.nodes()))? else {
             return Ok(None);
         };
-        self.place.give_up();
+        self.contender.disown();
         say!(
             tenure.session(),
             Debug,
@@ -101,6 +101,6 @@ impl Attempt<'_> {
         if let Some(folder) = self.folder_watch.take() {
             folder.forget();
         }
-        Ok(Some(Won::without_news(tenure)))
+        Ok(Some(Acquisition::without_news(tenure)))
     }
 }

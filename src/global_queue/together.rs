@@ -28,58 +28,59 @@
 
 use zklock_protocol::{Children, Request};
 
-use super::place::{Claim, Place, Won};
+use super::acquire::{AcquireRequest, Acquisition};
+use super::contender::Contender;
 use super::queue::{GlobalQueue, Obstacle};
 use crate::error::Error;
-use crate::session::backend::Created;
 use crate::session::observe::say;
-use crate::session::site::new_node;
-use crate::session::{CallError, ChangedAndListed, Changes, Contact, Listing, Step, Wake, Watch};
+use crate::session::{
+    CallError, ChangedAndListed, Changes, Contact, Created, Listing, Step, Wake, Watch, new_node,
+};
 use crate::znode::path::split;
 use crate::znode::verdict::Verdict;
 use std::sync::Arc;
 
-/// One of several queues to enter: our place in it, which is nowhere yet, and what for.
+/// One of several queues to enter: our contender, which has no node yet, and what for.
 pub(crate) struct Entrant<'a> {
     pub(crate) queue: &'a GlobalQueue,
-    pub(crate) place: &'a mut Place,
-    pub(crate) claim: Claim<'a>,
+    pub(crate) contender: &'a mut Contender,
+    pub(crate) request: AcquireRequest<'a>,
 }
 
-/// What entering several queues came to.
+/// The outcome of entering several queues.
 #[derive(Default)]
 pub(crate) struct Entered {
     /// For the first of them, as many as were won.
-    pub(crate) won: Vec<Won>,
+    pub(crate) acquired: Vec<Acquisition>,
     /// The watch that was left on the folder of the next one, where our node stays. To be kept
     /// until there is another, so that it is not taken off the server in between.
     pub(crate) watch: Option<Watch>,
 }
 
-/// What a try of several queues came to.
+/// The outcome of a try of several queues.
 pub(crate) enum Tried {
-    Won(Vec<Won>),
+    Held(Vec<Acquisition>),
     /// There was somebody in this one.
     Busy(usize),
     /// To be tried one by one: folders are missing, or one is kept, perhaps with nobody inside.
     Singly,
 }
 
-/// Enters all queues at once. Wins the first of them, up to one that is not free; there the place
-/// is kept, and waits to be gone on from; and from the others all is taken back.
+/// Enters all queues at once. Wins the first of them, up to one that is not free; there the
+/// contender is kept, and waits to be gone on from; and from the others all is taken back.
 ///
-/// An error is the caller's own bound, or that the requests break connections.
+/// An error is that the caller's limits are over, or that the requests break connections.
 pub(crate) fn enter_together(contact: &Contact<'_>, entrants: &mut [Entrant<'_>]) -> Step<Entered> {
-    let Entry { mut looks, .. } = enter(contact, entrants)?;
-    let won = win(contact, entrants, &mut looks);
-    // The place is kept at the first that was not won.
-    let kept = won.len();
+    let EnteredAll { mut looks, .. } = enter(contact, entrants)?;
+    let acquired = win(contact, entrants, &mut looks);
+    // The contender is kept at the first that was not won.
+    let kept = acquired.len();
     let watch = looks.get_mut(kept).and_then(|look| look.watch.take());
     if kept < entrants.len() {
         let behind = looks.split_off(kept + 1);
         take_back(contact, &mut entrants[kept + 1..], behind);
     }
-    Ok(Entered { won, watch })
+    Ok(Entered { acquired, watch })
 }
 
 /// Takes all or none, without waiting, and writes nothing if somebody is seen in one of them.
@@ -102,7 +103,7 @@ pub(crate) fn try_entering(contact: &Contact<'_>, entrants: &mut [Entrant<'_>]) 
     if singly {
         return Ok(Tried::Singly);
     }
-    let Entry { mut looks, made } = enter(contact, entrants)?;
+    let EnteredAll { mut looks, made } = enter(contact, entrants)?;
     match made {
         Ok(()) => {}
         Err(CallError::Refused(_)) => return Ok(Tried::Singly),
@@ -113,21 +114,21 @@ pub(crate) fn try_entering(contact: &Contact<'_>, entrants: &mut [Entrant<'_>]) 
         take_back(contact, entrants, looks);
         return Ok(Tried::Busy(at));
     }
-    let won = win(contact, entrants, &mut looks);
-    let not_won = looks.split_off(won.len());
-    take_back(contact, &mut entrants[won.len()..], not_won);
-    Ok(Tried::Won(won))
+    let acquired = win(contact, entrants, &mut looks);
+    let not_won = looks.split_off(acquired.len());
+    take_back(contact, &mut entrants[acquired.len()..], not_won);
+    Ok(Tried::Held(acquired))
 }
 
-/// What creating our nodes and listing their folders came to.
-struct Entry {
-    looks: Vec<Look>,
+/// The outcome of creating our nodes and listing their folders.
+struct EnteredAll {
+    looks: Vec<FolderLook>,
     /// Whether our nodes were created; if not, none was.
     made: Step<()>,
 }
 
-/// What the list of a folder has shown us there.
-struct Look {
+/// Our place in one folder, by its list.
+struct FolderLook {
     /// If we are first: whether others are behind us.
     verdict: Option<bool>,
     watch: Option<Watch>,
@@ -135,7 +136,7 @@ struct Look {
     is_listed: bool,
 }
 
-fn enter(contact: &Contact<'_>, entrants: &mut [Entrant<'_>]) -> Step<Entry> {
+fn enter(contact: &Contact<'_>, entrants: &mut [Entrant<'_>]) -> Step<EnteredAll> {
     let fresh = |one: &Entrant<'_>| one.queue.folder.fresh_name(one.queue.class);
     let names: Vec<_> = entrants.iter().map(fresh).collect();
     let creates = entrants.iter().zip(&names);
@@ -154,7 +155,7 @@ fn enter(contact: &Contact<'_>, entrants: &mut [Entrant<'_>]) -> Step<Entry> {
     let each = entrants.iter().zip(lists).zip(watches);
     let looks = each.map(|((entrant, children), watch)| entrant.look(contact, children, watch));
     let looks = looks.collect();
-    Ok(Entry { looks, made })
+    Ok(EnteredAll { looks, made })
 }
 
 /// Takes note of what became of our nodes, and says whether they were created.
@@ -171,14 +172,14 @@ fn note_created(
             for ((entrant, name), made) in entrants.iter_mut().zip(names).zip(made) {
                 let made = made.expect("a create is answered with a node");
                 entrant
-                    .place
+                    .contender
                     .note_created(contact, vec![name], vec![Ok(made)])?;
-                unreadable = unreadable.and(entrant.place.refuse_unreadable());
-                if entrant.place.is_nowhere() {
+                unreadable = unreadable.and(entrant.contender.refuse_unreadable());
+                if entrant.contender.is_not_created() {
                     continue;
                 }
-                let (_, own) = split(&entrant.place.nodes()[0].path);
-                (entrant.claim.entered)(own);
+                let (_, own) = split(&entrant.contender.nodes()[0].path);
+                (entrant.request.entered)(own);
             }
             unreadable
         }
@@ -195,7 +196,7 @@ fn note_created(
                 let unknown = Err(CallError::Unknown);
                 // It is looked for by whoever goes on from there, or by the sweep.
                 let _ = entrant
-                    .place
+                    .contender
                     .note_created(contact, vec![name], vec![unknown]);
             }
             Err(error)
@@ -205,11 +206,15 @@ fn note_created(
 }
 
 /// Begins tenures, as far as that goes: on a connection that is gone none begins.
-fn win(contact: &Contact<'_>, entrants: &mut [Entrant<'_>], looks: &mut [Look]) -> Vec<Won> {
+fn win(
+    contact: &Contact<'_>,
+    entrants: &mut [Entrant<'_>],
+    looks: &mut [FolderLook],
+) -> Vec<Acquisition> {
     let each = entrants.iter_mut().zip(looks);
     each.map_while(|(entrant, look)| {
         let others_behind = look.verdict?;
-        let mut attempt = entrant.queue.attempt(entrant.place, &entrant.claim);
+        let mut attempt = entrant.queue.attempt(entrant.contender, &entrant.request);
         attempt.folder_watch = look.watch.take();
         // What is not proven is for whoever goes on from there.
         attempt.win(contact, others_behind).ok().flatten()
@@ -217,11 +222,12 @@ fn win(contact: &Contact<'_>, entrants: &mut [Entrant<'_>], looks: &mut [Look]) 
     .collect()
 }
 
-/// Leaves these queues, in one transaction. A place whose create was not answered is left to
-/// whoever it goes to.
-fn take_back(contact: &Contact<'_>, entrants: &mut [Entrant<'_>], looks: Vec<Look>) {
-    let places = entrants.iter_mut().map(|entrant| &mut *entrant.place);
-    let nodes: Vec<_> = places.flat_map(Place::hand_over).collect();
+/// Leaves these queues, in one transaction. A contender whose create was not answered is
+/// left to whoever goes on from it.
+fn take_back(contact: &Contact<'_>, entrants: &mut [Entrant<'_>], looks: Vec<FolderLook>) {
+    let contenders = entrants.iter_mut().map(|entrant| &mut *entrant.contender);
+    let nodes = contenders.flat_map(Contender::take_nodes);
+    let nodes: Vec<_> = nodes.map(|node| node.path).collect();
     if !nodes.is_empty() {
         contact.take_back(nodes);
     }
@@ -237,7 +243,7 @@ impl Entrant<'_> {
     pub(crate) fn bytes(&self) -> usize {
         // A name, an access list, lengths.
         const OVERHEAD: usize = 256;
-        self.queue.folder.path().as_str().len() + self.claim.data.len() + OVERHEAD
+        self.queue.folder.path().as_str().len() + self.request.data.len() + OVERHEAD
     }
 
     /// The error of a call that is not tried again.
@@ -248,12 +254,12 @@ impl Entrant<'_> {
     fn create(&self, name: &str) -> Request {
         let folder = &self.queue.folder;
         let mode = folder.grammar().mode(self.queue.class);
-        new_node(folder.child(name), &self.claim.data, mode)
+        new_node(folder.child(name), &self.request.data, mode)
     }
 
     fn watch(&self, contact: &Contact<'_>) -> Option<Watch> {
         let wake = || Wake::Signal(Arc::clone(contact.signal()));
-        let wanted = self.claim.wants_news;
+        let wanted = self.request.wants_news;
         wanted.then(|| self.queue.folder.watch(contact, Some(wake())))
     }
 
@@ -264,14 +270,19 @@ impl Entrant<'_> {
         }
     }
 
-    fn look(&self, contact: &Contact<'_>, children: Step<Children>, watch: Option<Watch>) -> Look {
-        let mut look = Look {
+    fn look(
+        &self,
+        contact: &Contact<'_>,
+        children: Step<Children>,
+        watch: Option<Watch>,
+    ) -> FolderLook {
+        let mut look = FolderLook {
             verdict: None,
             watch,
             is_listed: false,
         };
-        if let (Ok(children), true) = (children, self.place.is_entered(contact)) {
-            let (_, own) = split(&self.place.nodes()[0].path);
+        if let (Ok(children), true) = (children, self.contender.is_entered(contact)) {
+            let (_, own) = split(&self.contender.nodes()[0].path);
             look.is_listed = children.iter().any(|child| child == own);
             // Where a tie must be broken, or a lock of another kind is refused, whoever goes on from
             // here does it.

@@ -35,8 +35,8 @@ use crate::session::Session;
 use crate::session::memory::{Ensemble, Fault, Line};
 use crate::sync::Mutex;
 use crate::tenure::{LockState, Tenure};
-use crate::wait::bound::{Bound, deadline_after};
 use crate::wait::cancel::CancelToken;
+use crate::wait::limits::{WaitLimits, deadline_after};
 
 const FOLDER: &str = "/lock";
 
@@ -188,25 +188,25 @@ const REMOVED_WAITER: Chaos = |ensemble, _| {
 /// How a thread asks.
 enum Manner {
     Try,
-    Wait(Bound),
+    Wait(WaitLimits),
     /// The token is cancelled at some moment.
-    Cancelled(Bound, CancelToken),
+    Cancelled(WaitLimits, CancelToken),
 }
 
 impl Manner {
     fn any() -> Self {
         match thread_rng().gen_range(0..6) {
             0 => Self::Try,
-            1 => Self::Wait(Bound::until(deadline_after(Duration::from_secs(1)))),
+            1 => Self::Wait(WaitLimits::until(deadline_after(Duration::from_secs(1)))),
             2 => {
                 let token = CancelToken::new();
-                let bound = Bound {
+                let limits = WaitLimits {
                     cancel: Some(token.clone()),
-                    ..Bound::none()
+                    ..WaitLimits::none()
                 };
-                Self::Cancelled(bound, token)
+                Self::Cancelled(limits, token)
             }
-            _ => Self::Wait(Bound::none()),
+            _ => Self::Wait(WaitLimits::none()),
         }
     }
 
@@ -214,18 +214,18 @@ impl Manner {
     fn ask(
         self,
         at_once: impl FnOnce() -> crate::Result<bool>,
-        wait: impl FnOnce(&Bound) -> crate::Result<()>,
+        wait: impl FnOnce(&WaitLimits) -> crate::Result<()>,
     ) -> bool {
         match self {
             Self::Try => at_once().unwrap_or(false),
-            Self::Wait(bound) if bound.is_none() => {
-                wait(&bound).expect("waits until it is its turn");
+            Self::Wait(limits) if limits.is_none() => {
+                wait(&limits).expect("waits until it is its turn");
                 true
             }
-            Self::Wait(bound) => wait(&bound).is_ok(),
-            Self::Cancelled(bound, token) => {
+            Self::Wait(limits) => wait(&limits).is_ok(),
+            Self::Cancelled(limits, token) => {
                 let canceller = shuttle::thread::spawn(move || token.cancel());
-                let held = wait(&bound).is_ok();
+                let held = wait(&limits).is_ok();
                 canceller.join().expect("no panic");
                 held
             }

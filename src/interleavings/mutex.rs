@@ -10,11 +10,11 @@ use super::{
     REMOVED_WAITER, Right, SCHEDULES, explore, policies, settle,
 };
 use crate::global_queue::{GlobalQueue, WaitStrategy};
-use crate::local_queue::{LocalQueue, Policy};
+use crate::local_queue::{LocalQueue, Policy, Turns};
 use crate::session::Session;
 use crate::session::memory::{Ensemble, Line};
 use crate::sync::Mutex;
-use crate::wait::bound::Bound;
+use crate::wait::limits::WaitLimits;
 use crate::znode::names::{Class, Dialect, Grammar};
 use crate::znode::path::LockPath;
 
@@ -30,7 +30,7 @@ pub(super) type Make = fn(&Arc<Session>, &Policy) -> Arc<LocalQueue>;
 
 /// A lock by a queue.
 pub(super) fn by_queue(session: &Arc<Session>, policy: &Policy) -> Arc<LocalQueue> {
-    let contest = GlobalQueue::new(
+    let protocol = GlobalQueue::new(
         session,
         LockPath::parse(FOLDER).expect("good"),
         Grammar::mutex(Dialect::Curator, None),
@@ -38,7 +38,7 @@ pub(super) fn by_queue(session: &Arc<Session>, policy: &Policy) -> Arc<LocalQueu
         WaitStrategy::PredecessorWatch,
         !policy.linger.is_zero(),
     );
-    LocalQueue::new(contest, policy.clone())
+    LocalQueue::new(protocol, policy.clone())
 }
 
 impl Process {
@@ -56,8 +56,8 @@ impl Process {
         Arc::from([])
     }
 
-    pub(super) fn lock(&self, bound: &Bound) -> crate::Result<()> {
-        self.queue.acquire(bound, Self::data)
+    pub(super) fn lock(&self, limits: &WaitLimits) -> crate::Result<()> {
+        self.queue.acquire(limits, Self::data)
     }
 
     /// A section, in which other threads may run.
@@ -67,7 +67,7 @@ impl Process {
         shuttle::thread::yield_now();
         if thread_rng().gen_bool(0.2) {
             // Again, by the same thread.
-            match self.lock(&Bound::none()) {
+            match self.lock(&WaitLimits::none()) {
                 Ok(()) => {
                     assert_eq!(self.queue.depth(), 2);
                     let _ = self.queue.release();
@@ -83,7 +83,7 @@ impl Process {
     fn act(&self, inside: &Inside) {
         let held = Manner::any().ask(
             || self.queue.try_acquire(Self::data),
-            |bound| self.lock(bound),
+            |limits| self.lock(limits),
         );
         if held {
             self.section(inside);
@@ -98,7 +98,7 @@ impl Process {
     fn enter_all(&self, insides: &[&Inside]) {
         let held = Manner::any().ask(
             || self.queue.try_acquire(Self::data),
-            |bound| self.lock(bound),
+            |limits| self.lock(limits),
         );
         if held {
             self.section_in(insides);
@@ -194,12 +194,12 @@ fn model_of_first_come_first_served() {
             let ensemble = Ensemble::new();
             let process = Process::start(&ensemble, &policy, by_queue);
             let served = Arc::new(Mutex::new(Vec::new()));
-            process.lock(&Bound::none()).expect("free");
+            process.lock(&WaitLimits::none()).expect("free");
             let mut threads = Vec::new();
             for number in 0..3 {
                 let (process_, served) = (Arc::clone(&process), Arc::clone(&served));
                 threads.push(shuttle::thread::spawn(move || {
-                    process_.lock(&Bound::none()).expect("its turn");
+                    process_.lock(&WaitLimits::none()).expect("its turn");
                     served.lock().push(number);
                     let _ = process_.queue.release();
                 }));
@@ -259,8 +259,8 @@ fn model_of_holds_that_another_thread_gives_back() {
 
 fn detached_holds(process: &Arc<Process>, sections: &Inside, detached: &Arc<Inside>) {
     let queue = &process.queue;
-    process.lock(&Bound::none()).expect("its turn");
-    process.lock(&Bound::none()).expect("held");
+    process.lock(&WaitLimits::none()).expect("its turn");
+    process.lock(&WaitLimits::none()).expect("held");
     let tenure = queue.tenure();
     detached.enter(&tenure, Right::Alone);
     queue.detach();
@@ -308,7 +308,7 @@ fn model_of_a_close() {
             let threads: Vec<_> = (0..3)
                 .map(|_| {
                     let process = Arc::clone(&process);
-                    shuttle::thread::spawn(move || match process.lock(&Bound::none()) {
+                    shuttle::thread::spawn(move || match process.lock(&WaitLimits::none()) {
                         Ok(()) => {
                             shuttle::thread::yield_now();
                             let _ = process.queue.release();

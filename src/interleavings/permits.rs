@@ -8,13 +8,15 @@ use super::{
     BROKEN_CONNECTIONS, Chaos, FOLDER, LOST_SESSION, Manner, PEACE, REFUSALS, REMOVED_WAITER,
     SCHEDULES, explore, settle,
 };
-use crate::global_queue::{Claim, GlobalQueue, Limit, PermitFolder, WaitStrategy};
-use crate::local_queue::{LocalQueue, Policy};
+use crate::global_queue::{
+    AcquireRequest, GlobalQueue, Limit, PermitFolder, ReleaseMode, WaitStrategy,
+};
+use crate::local_queue::{LocalQueue, Policy, Turns};
 use crate::session::memory::{Ensemble, Line};
 use crate::session::{Session, Waiter};
 use crate::sync::Mutex;
 use crate::tenure::{LockState, Tenure};
-use crate::wait::bound::Bound;
+use crate::wait::limits::WaitLimits;
 use crate::znode::names::{Class, Dialect, Grammar};
 use crate::znode::path::LockPath;
 
@@ -60,26 +62,26 @@ impl Process {
         Arc::from([])
     }
 
-    fn claim(count: usize) -> Claim<'static> {
-        Claim {
+    fn request(count: usize) -> AcquireRequest<'static> {
+        AcquireRequest {
             count,
-            ..Claim::plain(Self::data())
+            ..AcquireRequest::plain(Self::data())
         }
     }
 
     /// As a semaphore does it: the lock in front, then the permits.
-    fn acquire(&self, count: usize, bound: &Bound) -> crate::Result<Arc<Tenure>> {
+    fn acquire(&self, count: usize, limits: &WaitLimits) -> crate::Result<Arc<Tenure>> {
         loop {
-            self.front.acquire(bound, Self::data)?;
-            let waiter = Waiter::new(&self.session, bound);
+            self.front.acquire(limits, Self::data)?;
+            let waiter = Waiter::new(&self.session, limits);
             let in_front = self.front.tenure();
             let permits = self
                 .permits
-                .acquire(&waiter, &Self::claim(count), &in_front);
-            if bound.is_none() {
+                .acquire(&waiter, &Self::request(count), &in_front);
+            if limits.is_none() {
                 let _ = self.front.release();
             } else {
-                self.front.release_in_background();
+                drop(self.front.start_release(ReleaseMode::Background));
             }
             match permits {
                 Err(error) if error.is_lock_lost() => {}
@@ -92,9 +94,9 @@ impl Process {
         if !self.permits.has_free(count)? || !self.front.try_acquire(Self::data)? {
             return Ok(None);
         }
-        let bound = Bound::none();
-        let waiter = Waiter::new(&self.session, &bound);
-        let permits = self.permits.try_acquire(&waiter, &Self::claim(count));
+        let limits = WaitLimits::none();
+        let waiter = Waiter::new(&self.session, &limits);
+        let permits = self.permits.try_acquire(&waiter, &Self::request(count));
         let _ = self.front.release();
         permits
     }
@@ -108,8 +110,8 @@ impl Process {
                 tried = self.try_acquire(count)?;
                 Ok(tried.is_some())
             },
-            |bound| {
-                waited = Some(self.acquire(count, bound)?);
+            |limits| {
+                waited = Some(self.acquire(count, limits)?);
                 Ok(())
             },
         );
@@ -123,9 +125,9 @@ impl Process {
         inside.leave(&tenure);
         // Whether the release is confirmed is not this test's question.
         if thread_rng().gen_bool(0.3) {
-            drop(self.permits.send_off(&tenure));
+            drop(self.permits.start_release(&tenure));
         } else {
-            let _ = self.permits.send_off(&tenure).confirm();
+            let _ = self.permits.start_release(&tenure).confirm();
         }
     }
 }
@@ -222,10 +224,10 @@ fn model_of_permits_whose_folder_is_made_between_two() {
             let ensemble = Arc::clone(&ensemble);
             shuttle::thread::spawn(move || ensemble.write(PERMITS, &[]))
         };
-        let held = process.acquire(2, &Bound::none()).expect("free");
+        let held = process.acquire(2, &WaitLimits::none()).expect("free");
         assert_eq!(held.nodes().len(), 2);
         maker.join().expect("no panic");
-        let _ = process.permits.send_off(&held).confirm();
+        let _ = process.permits.start_release(&held).confirm();
         let session = Arc::clone(&process.session);
         drop(process);
         settle(&ensemble, &[&session]);
@@ -244,13 +246,13 @@ fn model_of_a_maximum_that_is_raised_during_a_break() {
         let count = || LockPath::parse(COUNT).expect("good");
         let start = || Process::start(&ensemble, Limit::shared(count(), 1));
         let processes = [start(), start()];
-        let held = processes[0].acquire(1, &Bound::none()).expect("free");
+        let held = processes[0].acquire(1, &WaitLimits::none()).expect("free");
         let waiter = {
             let process = Arc::clone(&processes[1]);
             shuttle::thread::spawn(move || {
-                let second = process.acquire(1, &Bound::none());
+                let second = process.acquire(1, &WaitLimits::none());
                 let second = second.expect("waits for its turn");
-                let _ = process.permits.send_off(&second).confirm();
+                let _ = process.permits.start_release(&second).confirm();
             })
         };
         let breaker = {
@@ -262,7 +264,7 @@ fn model_of_a_maximum_that_is_raised_during_a_break() {
         // The first permit is not given back before.
         waiter.join().expect("no panic");
         breaker.join().expect("no panic");
-        let _ = processes[0].permits.send_off(&held).confirm();
+        let _ = processes[0].permits.start_release(&held).confirm();
         let sessions = processes.map(|process| Arc::clone(&process.session));
         settle(&ensemble, &sessions.each_ref());
     });

@@ -10,11 +10,11 @@ use super::{
     REMOVED_WAITER, Right, SCHEDULES, explore, settle, until,
 };
 use crate::global_queue::{GlobalQueue, WaitStrategy};
-use crate::local_queue::{LocalQueue, Policy, SharedQueue};
+use crate::local_queue::{LocalQueue, Policy, SharedQueue, Turns};
 use crate::session::Session;
 use crate::session::memory::{Ensemble, Line};
 use crate::sync::Mutex;
-use crate::wait::bound::Bound;
+use crate::wait::limits::WaitLimits;
 use crate::znode::names::{Class, Dialect, Grammar};
 use crate::znode::path::LockPath;
 
@@ -33,7 +33,7 @@ impl Process {
 
     pub(super) fn start_with(ensemble: &Arc<Ensemble>, policy: &Policy) -> Arc<Self> {
         let (session, line) = ensemble.connect();
-        let contest = |class| {
+        let protocol = |class| {
             GlobalQueue::new(
                 &session,
                 LockPath::parse(FOLDER).expect("good"),
@@ -44,8 +44,8 @@ impl Process {
             )
         };
         Arc::new(Self {
-            readers: SharedQueue::new(contest(Class::Read), policy.clone()),
-            writers: LocalQueue::new(contest(Class::Write), policy.clone()),
+            readers: SharedQueue::new(protocol(Class::Read), policy.clone()),
+            writers: LocalQueue::new(protocol(Class::Write), policy.clone()),
             session,
             line,
         })
@@ -58,7 +58,7 @@ impl Process {
     fn read(&self, inside: &Inside) {
         let held = Manner::any().ask(
             || self.readers.try_acquire(Self::data),
-            |bound| self.readers.acquire(bound, Self::data),
+            |limits| self.readers.acquire(limits, Self::data),
         );
         if held {
             let tenure = self.readers.tenure();
@@ -66,7 +66,7 @@ impl Process {
             shuttle::thread::yield_now();
             if thread_rng().gen_bool(0.2) {
                 // Again, by the same thread, whoever waits.
-                let again = self.readers.acquire(&Bound::none(), Self::data);
+                let again = self.readers.acquire(&WaitLimits::none(), Self::data);
                 match again {
                     Ok(()) => drop(self.readers.release()),
                     // Re-entry asks nobody, and never enters what is lost.
@@ -81,11 +81,11 @@ impl Process {
     fn write(&self, inside: &Inside) {
         // As another lock object of this process would not: its own readers hear of it either way.
         if thread_rng().gen_bool(0.5) {
-            drop(self.readers.send_off_idle());
+            drop(self.readers.start_idle_release());
         }
         let held = Manner::any().ask(
             || self.writers.try_acquire(Self::data),
-            |bound| self.writers.acquire(bound, Self::data),
+            |limits| self.writers.acquire(limits, Self::data),
         );
         if !held {
             return;
@@ -97,7 +97,7 @@ impl Process {
         let downgraded = thread_rng().gen_bool(0.3)
             && self
                 .readers
-                .acquire_under(&writing, &Bound::none(), &Self::data())
+                .acquire_under(&writing, &WaitLimits::none(), &Self::data())
                 .is_ok();
         let _ = self.writers.release();
         if downgraded {
@@ -203,7 +203,7 @@ fn model_of_a_writer_that_ends_what_lingers() {
             .map(|policy| Process::start_with(&ensemble, &policy));
         let [first, second] = &processes;
         let read = |process: &Process| {
-            let read = process.readers.acquire(&Bound::none(), Process::data);
+            let read = process.readers.acquire(&WaitLimits::none(), Process::data);
             read.expect("its turn");
             let node = process.readers.tenure().node().to_owned();
             let _ = process.readers.release();
@@ -218,7 +218,7 @@ fn model_of_a_writer_that_ends_what_lingers() {
         let writer = {
             let (second, served) = (Arc::clone(second), Arc::clone(&served));
             shuttle::thread::spawn(move || {
-                let write = second.writers.acquire(&Bound::none(), Process::data);
+                let write = second.writers.acquire(&WaitLimits::none(), Process::data);
                 write.expect("its turn");
                 served.lock().push("writer");
                 let _ = second.writers.release();
@@ -246,12 +246,12 @@ fn model_of_a_writer_that_is_not_overtaken() {
         let processes: Vec<_> = (0..2).map(|_| Process::start(&ensemble)).collect();
         let served = Arc::new(Mutex::new(Vec::new()));
         let first = &processes[0];
-        let read = first.readers.acquire(&Bound::none(), Process::data);
+        let read = first.readers.acquire(&WaitLimits::none(), Process::data);
         read.expect("free");
         let writer = {
             let (process, served) = (Arc::clone(&processes[1]), Arc::clone(&served));
             shuttle::thread::spawn(move || {
-                let write = process.writers.acquire(&Bound::none(), Process::data);
+                let write = process.writers.acquire(&WaitLimits::none(), Process::data);
                 write.expect("its turn");
                 served.lock().push("writer");
                 let _ = process.writers.release();
@@ -264,7 +264,7 @@ fn model_of_a_writer_that_is_not_overtaken() {
         let reader = {
             let (process, served) = (Arc::clone(first), Arc::clone(&served));
             shuttle::thread::spawn(move || {
-                let read = process.readers.acquire(&Bound::none(), Process::data);
+                let read = process.readers.acquire(&WaitLimits::none(), Process::data);
                 read.expect("its turn");
                 served.lock().push("reader");
                 let _ = process.readers.release();
@@ -286,13 +286,15 @@ fn model_of_readers_who_came_first() {
         let ensemble = Ensemble::new();
         let processes: Vec<_> = (0..3).map(|_| Process::start(&ensemble)).collect();
         let served = Arc::new(Mutex::new(Vec::new()));
-        let write = processes[0].writers.acquire(&Bound::none(), Process::data);
+        let write = processes[0]
+            .writers
+            .acquire(&WaitLimits::none(), Process::data);
         write.expect("free");
         let mut threads = Vec::new();
         for number in 0..2 {
             let (process, served) = (Arc::clone(&processes[1]), Arc::clone(&served));
             threads.push(shuttle::thread::spawn(move || {
-                let read = process.readers.acquire(&Bound::none(), Process::data);
+                let read = process.readers.acquire(&WaitLimits::none(), Process::data);
                 read.expect("its turn");
                 served.lock().push("reader");
                 let _ = process.readers.release();
@@ -304,7 +306,7 @@ fn model_of_readers_who_came_first() {
         }
         let (process, served_) = (Arc::clone(&processes[2]), Arc::clone(&served));
         threads.push(shuttle::thread::spawn(move || {
-            let write = process.writers.acquire(&Bound::none(), Process::data);
+            let write = process.writers.acquire(&WaitLimits::none(), Process::data);
             write.expect("its turn");
             served_.lock().push("writer");
             let _ = process.writers.release();
@@ -341,12 +343,12 @@ fn close(policy: &Policy) {
             let process = Arc::clone(&process);
             shuttle::thread::spawn(move || {
                 let result = if number == 0 {
-                    let held = process.writers.acquire(&Bound::none(), Process::data);
+                    let held = process.writers.acquire(&WaitLimits::none(), Process::data);
                     held.map(|()| {
                         let _ = process.writers.release();
                     })
                 } else {
-                    let held = process.readers.acquire(&Bound::none(), Process::data);
+                    let held = process.readers.acquire(&WaitLimits::none(), Process::data);
                     held.map(|()| {
                         let _ = process.readers.release();
                     })

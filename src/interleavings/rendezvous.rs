@@ -5,11 +5,11 @@ use std::sync::Arc;
 use shuttle::rand::{Rng, thread_rng};
 
 use super::{BROKEN_CONNECTIONS, Chaos, FOLDER, PEACE, REFUSALS, SCHEDULES, explore, settle};
-use crate::global_queue::{Claim, Rendezvous};
+use crate::global_queue::{AcquireRequest, Rendezvous};
 use crate::session::memory::{Ensemble, Line};
 use crate::session::{Session, Waiter};
 use crate::sync::Mutex;
-use crate::wait::bound::{Bound, deadline_after};
+use crate::wait::limits::{WaitLimits, deadline_after};
 use crate::znode::names::{Dialect, Grammar};
 use crate::znode::path::LockPath;
 
@@ -47,10 +47,10 @@ impl Process {
     fn take_part(&self, begun: &Mutex<Begun>) {
         for round in 1..=ROUNDS {
             begun.lock().to_enter += 1;
-            let unbounded = Bound::none();
+            let unbounded = WaitLimits::none();
             let waiter = Waiter::new(&self.session, &unbounded);
-            let claim = Claim::plain(Arc::from([]));
-            let entered = self.rendezvous.meet(&waiter, &claim);
+            let request = AcquireRequest::plain(Arc::from([]));
+            let entered = self.rendezvous.meet(&waiter, &request);
             let mut member = entered.expect("all come, and no session is lost");
             let seen = *begun.lock();
             assert!(seen.to_enter >= round * MEMBERS, "in before all were there");
@@ -60,19 +60,19 @@ impl Process {
             );
             shuttle::thread::yield_now();
             begun.lock().to_leave += 1;
-            let bound = if thread_rng().gen_bool(0.2) {
-                Bound::until(deadline_after(std::time::Duration::from_secs(1)))
+            let limits = if thread_rng().gen_bool(0.2) {
+                WaitLimits::until(deadline_after(std::time::Duration::from_secs(1)))
             } else {
-                Bound::none()
+                WaitLimits::none()
             };
-            let waiter = Waiter::new(&self.session, &bound);
+            let waiter = Waiter::new(&self.session, &limits);
             match self.rendezvous.part(&mut member, &waiter) {
                 Ok(()) => {
                     let seen = *begun.lock();
                     assert!(seen.to_leave >= round * MEMBERS, "out before all had left");
                 }
                 Err(error) => {
-                    assert!(error.is_timeout() && !bound.is_none(), "{error}");
+                    assert!(error.is_timeout() && !limits.is_none(), "{error}");
                     self.rendezvous.abandon(member);
                 }
             }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use super::mutex::{Process, crowd, end};
 use super::{BROKEN_CONNECTIONS, Chaos, FOLDER, LOST_SESSION, PEACE, REFUSALS, SCHEDULES, explore};
 use crate::global_queue::SingleNode;
-use crate::local_queue::{LocalQueue, Policy};
+use crate::local_queue::{LocalQueue, Policy, Turns};
 use crate::session::Session;
 use crate::session::memory::Ensemble;
-use crate::wait::bound::Bound;
+use crate::wait::limits::WaitLimits;
 use crate::znode::path::LockPath;
 
 pub(super) fn by_single_node(session: &Arc<Session>, policy: &Policy) -> Arc<LocalQueue> {
@@ -47,11 +47,11 @@ fn model_of_a_release_while_its_session_is_lost() {
         let ensemble = Ensemble::new();
         let processes = [(), ()].map(|()| Process::start(&ensemble, &policy, by_single_node));
         let [first, second] = &processes;
-        first.lock(&Bound::none()).expect("free");
+        first.lock(&WaitLimits::none()).expect("free");
         let waiter = {
             let second = Arc::clone(second);
             shuttle::thread::spawn(move || {
-                second.lock(&Bound::none()).expect("its turn");
+                second.lock(&WaitLimits::none()).expect("its turn");
                 shuttle::thread::yield_now();
                 shuttle::thread::yield_now();
                 second.queue.release().expect("nothing breaks here");

@@ -9,10 +9,10 @@ use zklock_protocol::WatchKind;
 
 use super::readers::{Process, end};
 use super::{Chaos, FOLDER, Inside, PEACE, REFUSALS, Right, SCHEDULES, explore, until};
-use crate::local_queue::Policy;
+use crate::local_queue::{Policy, Turns};
 use crate::session::Watch;
 use crate::session::memory::Ensemble;
-use crate::wait::bound::{Bound, deadline_after};
+use crate::wait::limits::{WaitLimits, deadline_after};
 
 /// One writer of a process waits second behind a writer of another, and times out; the next goes on
 /// from its place. Meanwhile the first one becomes a reader: a reader's node comes, and the writer's
@@ -42,13 +42,13 @@ fn take_over_and_downgrade(schedules: usize, chaos: Chaos) {
         let processes = [Policy::default(), curious.clone()]
             .map(|policy| Process::start_with(&ensemble, &policy));
         let [first, second] = &processes;
-        let held = first.writers.acquire(&Bound::none(), Process::data);
+        let held = first.writers.acquire(&WaitLimits::none(), Process::data);
         held.expect("free");
-        let timed = Bound::until(deadline_after(Duration::from_secs(1)));
-        let threads = [timed, Bound::none()].map(|bound| {
+        let timed = WaitLimits::until(deadline_after(Duration::from_secs(1)));
+        let threads = [timed, WaitLimits::none()].map(|limits| {
             let (process, inside) = (Arc::clone(second), Arc::clone(&inside));
             shuttle::thread::spawn(
-                move || match process.writers.acquire(&bound, Process::data) {
+                move || match process.writers.acquire(&limits, Process::data) {
                     Ok(()) => {
                         let tenure = process.writers.tenure();
                         inside.enter(&tenure, Right::Alone);
@@ -79,8 +79,8 @@ fn take_over_and_downgrade(schedules: usize, chaos: Chaos) {
     });
 }
 
-fn write(process: &Process, bound: &Bound, inside: &Inside) {
-    match process.writers.acquire(bound, Process::data) {
+fn write(process: &Process, limits: &WaitLimits, inside: &Inside) {
+    match process.writers.acquire(limits, Process::data) {
         Ok(()) => {
             let tenure = process.writers.tenure();
             inside.enter(&tenure, Right::Alone);
@@ -95,7 +95,9 @@ fn write(process: &Process, bound: &Bound, inside: &Inside) {
 fn become_reader(first: &Process, inside: &Inside) {
     let writing = first.writers.tenure();
     let data = Process::data();
-    let read = first.readers.acquire_under(&writing, &Bound::none(), &data);
+    let read = first
+        .readers
+        .acquire_under(&writing, &WaitLimits::none(), &data);
     read.expect("a writer may read");
     let reading = first.readers.tenure();
     inside.enter(&reading, Right::Shared);
@@ -122,7 +124,7 @@ fn model_of_a_take_over_and_a_slow_removal() {
             .map(|policy| Process::start_with(&ensemble, &policy));
         let [first, second] = &processes;
         second.line.dawdle();
-        let held = first.writers.acquire(&Bound::none(), Process::data);
+        let held = first.writers.acquire(&WaitLimits::none(), Process::data);
         held.expect("free");
         let onlooker = {
             let session = Arc::clone(&second.session);
@@ -134,7 +136,7 @@ fn model_of_a_take_over_and_a_slow_removal() {
         };
         let writer = {
             let (second, inside) = (Arc::clone(second), Arc::clone(&inside));
-            shuttle::thread::spawn(move || write(&second, &Bound::none(), &inside))
+            shuttle::thread::spawn(move || write(&second, &WaitLimits::none(), &inside))
         };
         let ahead = first.writers.tenure().node().to_owned();
         until(&ensemble, || second.line.watches(WatchKind::DATA, &ahead));

@@ -10,10 +10,10 @@ use super::mutex::{Make, Process, by_queue, end};
 use super::readers;
 use super::single_node::by_single_node;
 use super::{BROKEN_CONNECTIONS, REFUSALS, SCHEDULES, explore, policies, until};
-use crate::local_queue::Policy;
+use crate::local_queue::{Policy, Turns};
 use crate::session::memory::Ensemble;
 use crate::tenure::LockState;
-use crate::wait::bound::Bound;
+use crate::wait::limits::WaitLimits;
 
 /// A holder whose lock is not lost is sure of it again in the end, after any number of breaks of
 /// the connection. Two who looked at its node, after one break and after the next, once told of it
@@ -23,7 +23,7 @@ fn model_of_a_surviving_holder() {
     explore(4 * SCHEDULES, || {
         let ensemble = Ensemble::new();
         let process = Process::start(&ensemble, &Policy::default(), by_queue);
-        process.lock(&Bound::none()).expect("free");
+        process.lock(&WaitLimits::none()).expect("free");
         let tenure = process.queue.tenure();
         break_often(&ensemble, &process);
         until(&ensemble, || {
@@ -58,7 +58,7 @@ fn model_of_a_revocation(make: Make) {
         let ensemble = Ensemble::new();
         let process = Process::start(&ensemble, &policy, make);
         let other = Process::start(&ensemble, &policy, make);
-        process.lock(&Bound::none()).expect("free");
+        process.lock(&WaitLimits::none()).expect("free");
         let tenure = process.queue.tenure();
         let node = tenure.node().to_owned();
         let breaker = {
@@ -105,7 +105,7 @@ fn model_of_a_revoked_idle_tenure() {
         let ensemble = Ensemble::new();
         let process = Process::start(&ensemble, &policy, by_queue);
         let other = Process::start(&ensemble, &policy, by_queue);
-        process.lock(&Bound::none()).expect("free");
+        process.lock(&WaitLimits::none()).expect("free");
         let node = process.queue.tenure().node().to_owned();
         let asker = {
             let other = Arc::clone(&other);
@@ -128,8 +128,8 @@ fn model_of_an_unlock_when_the_lease_is_over() {
         explore(SCHEDULES / 9, move || {
             let ensemble = Ensemble::new();
             let process = Process::start(&ensemble, &policy, by_queue);
-            process.lock(&Bound::none()).expect("free");
-            process.lock(&Bound::none()).expect("again");
+            process.lock(&WaitLimits::none()).expect("free");
+            process.lock(&WaitLimits::none()).expect("again");
             // It is over, and nobody has looked at the clock.
             process.queue.tenure().epoch().lease().seal();
             for which in ["inner", "outer"] {
@@ -151,7 +151,7 @@ fn model_of_a_readers_unlock_when_the_lease_is_over() {
         let read = || {
             process
                 .readers
-                .acquire(&Bound::none(), readers::Process::data)
+                .acquire(&WaitLimits::none(), readers::Process::data)
         };
         read().expect("free");
         read().expect("again");

@@ -11,12 +11,12 @@ use super::{
 };
 use crate::global_queue::{GlobalQueue, WaitStrategy};
 use crate::local_queue::{
-    Candidates, LocalQueue, Policy, SharedQueue, take_together, try_together,
+    Candidates, LocalQueue, Policy, SharedQueue, Turns, take_together, try_together,
 };
 use crate::session::Session;
 use crate::session::memory::{Ensemble, Line};
 use crate::tenure::Tenure;
-use crate::wait::bound::{Bound, deadline_after};
+use crate::wait::limits::{WaitLimits, deadline_after};
 use crate::znode::names::{Class, Dialect, Grammar};
 use crate::znode::path::LockPath;
 
@@ -52,10 +52,10 @@ fn queue(session: &Arc<Session>, folder: &str, class: Class, may_linger: bool) -
 }
 
 impl Part {
-    fn take(&self, bound: &Bound) -> crate::Result<()> {
+    fn take(&self, limits: &WaitLimits) -> crate::Result<()> {
         match self {
-            Self::Alone(queue) => queue.acquire(bound, || Arc::from([])),
-            Self::Shared(queue) => queue.acquire(bound, || Arc::from([])),
+            Self::Alone(queue) => queue.acquire(limits, || Arc::from([])),
+            Self::Shared(queue) => queue.acquire(limits, || Arc::from([])),
         }
     }
 
@@ -81,8 +81,8 @@ impl Process {
         let [a, b, c] = FOLDERS;
         let lingers = !policy.linger.is_zero();
         let alone = |folder, class| {
-            let contest = queue(&session, folder, class, lingers);
-            Part::Alone(LocalQueue::new(contest, policy.clone()))
+            let protocol = queue(&session, folder, class, lingers);
+            Part::Alone(LocalQueue::new(protocol, policy.clone()))
         };
         let readers = queue(&session, c, Class::Read, lingers);
         let shared = SharedQueue::new(readers, policy.clone());
@@ -115,15 +115,15 @@ impl Process {
     }
 
     /// Takes all as a multi-lock does. Returns how many are held.
-    fn take_all(&self, bound: &Bound) -> (usize, crate::Result<()>) {
+    fn take_all(&self, limits: &WaitLimits) -> (usize, crate::Result<()>) {
         let mut held = 0;
         while held < self.parts.len() {
             let candidates = self.candidates(held);
             let result = if candidates.is_empty() {
-                self.parts[held].take(bound).map(|()| held += 1)
+                self.parts[held].take(limits).map(|()| held += 1)
             } else {
                 let before = held;
-                let taken = take_together(&self.session, candidates, bound, || held += 1);
+                let taken = take_together(&self.session, candidates, limits, || held += 1);
                 assert!(taken.is_err() || held > before, "one more at least");
                 taken.map(drop)
             };
@@ -154,8 +154,8 @@ impl Process {
         let held = match thread_rng().gen_range(0..5) {
             0 => self.try_all(),
             1 => {
-                let bound = Bound::until(deadline_after(Duration::from_secs(1)));
-                self.take_all(&bound).0
+                let limits = WaitLimits::until(deadline_after(Duration::from_secs(1)));
+                self.take_all(&limits).0
             }
             // One by one.
             2 => {
@@ -167,12 +167,12 @@ impl Process {
                 }
                 from = thread_rng().gen_range(0..parts.len());
                 for part in &parts[from..] {
-                    part.take(&Bound::none()).expect("waits for its turn");
+                    part.take(&WaitLimits::none()).expect("waits for its turn");
                 }
                 parts.len() - from
             }
             _ => {
-                let (held, result) = self.take_all(&Bound::none());
+                let (held, result) = self.take_all(&WaitLimits::none());
                 result.expect("waits for its turn");
                 held
             }

@@ -15,7 +15,7 @@ use super::{BROKEN_CONNECTIONS, Chaos, LOST_SESSION, PEACE, SCHEDULES, explore, 
 use crate::session::memory::{Ensemble, Line};
 use crate::session::{Contact, Session, Step, Waiter, Wake, Watch};
 use crate::sync::Mutex;
-use crate::wait::bound::{Bound, deadline_after};
+use crate::wait::limits::{WaitLimits, deadline_after};
 
 /// Its data are replaced, and children come and go.
 const NODE: &str = "/node";
@@ -83,11 +83,11 @@ struct Onlookers {
 impl Onlookers {
     /// Looks, and perhaps keeps the watch; or loses patience before the answer.
     fn look(&self) {
-        let bound = match thread_rng().gen_bool(0.5) {
-            true => Bound::until(deadline_after(Duration::from_secs(1))),
-            false => Bound::none(),
+        let limits = match thread_rng().gen_bool(0.5) {
+            true => WaitLimits::until(deadline_after(Duration::from_secs(1))),
+            false => WaitLimits::none(),
         };
-        let waiter = Waiter::new(&self.session, &bound);
+        let waiter = Waiter::new(&self.session, &limits);
         let Ok(contact) = waiter.contact_now() else {
             return;
         };
@@ -109,10 +109,10 @@ impl Onlookers {
 
     /// Waits until the data are the last that will be.
     fn follow(&self) {
-        let bound = Bound::none();
-        let waiter = Waiter::new(&self.session, &bound);
+        let limits = WaitLimits::none();
+        let waiter = Waiter::new(&self.session, &limits);
         let mut watching = None;
-        let last = waiter.persist(NODE, |contact| {
+        let last = waiter.retry(NODE, |contact| {
             let wake = Wake::Signal(Arc::clone(contact.signal()));
             let watch = Watch::new(contact, NODE, WatchKind::DATA, Some(wake));
             let watch = watching.insert(watch);
@@ -128,12 +128,12 @@ impl Onlookers {
 
     /// Nothing is on its way any more.
     fn check_kept(&self) {
-        let bound = Bound::none();
-        let waiter = Waiter::new(&self.session, &bound);
+        let limits = WaitLimits::none();
+        let waiter = Waiter::new(&self.session, &limits);
         let contact = waiter.contact(0).expect("it stands");
         let kept = std::mem::take(&mut *self.kept.lock());
         for Kept { view, seen, watch } in &kept {
-            if !watch.is_sure(&contact) || watch.notice().has_fired() {
+            if !watch.is_sure(&contact) || watch.state().has_fired() {
                 continue;
             }
             let (path, kind) = view.on();

@@ -16,30 +16,30 @@ use super::thread_number::thread_number;
 use super::{LocalQueue, Turn};
 use crate::error::{Error, Result};
 use crate::global_queue::{
-    Claim, Entered, Entrant, GlobalQueue, Tried, Won, enter_together, try_entering,
+    AcquireRequest, Acquisition, Entered, Entrant, GlobalQueue, Tried, enter_together, try_entering,
 };
 use crate::session::observe::observer::Miss;
 use crate::session::{CallError, Session, Waiter};
 use crate::sync;
-use crate::wait::bound::Bound;
+use crate::wait::limits::WaitLimits;
 
 /// See the [module](self). Dropping it gives the lead up; observers are told nothing, as this thread
 /// asks for the lock again.
 pub(crate) trait Candidate {
-    /// Our place in the global queue.
+    /// Our contender in the global queue.
     fn entrant(&mut self) -> Entrant<'_>;
     /// This thread holds now.
-    fn win(self: Box<Self>, won: Won);
-    /// Waits until this thread holds, from the place that was reached. Returns whether others were
+    fn win(self: Box<Self>, acquired: Acquisition);
+    /// Waits until this thread holds, from where it stands. Returns whether others were
     /// seen ahead.
-    fn wait(self: Box<Self>, bound: &Bound) -> Result<bool>;
+    fn wait(self: Box<Self>, limits: &WaitLimits) -> Result<bool>;
     /// This thread does not hold, and asks no more.
     fn miss(self: Box<Self>, why: Miss);
 }
 
-struct Queued<'a> {
+struct QueueCandidate<'a> {
     queue: &'a LocalQueue,
-    contest: &'a GlobalQueue,
+    protocol: &'a GlobalQueue,
     lead: Lead<'a, LocalQueue>,
     thread: u64,
     data: Arc<[u8]>,
@@ -54,7 +54,7 @@ impl LocalQueue {
         data: impl FnOnce() -> Arc<[u8]>,
     ) -> Option<Box<dyn Candidate + '_>> {
         self.session.refuse_child().ok()?;
-        let contest = self.contest.as_queue()?;
+        let protocol = self.protocol.as_queue()?;
         {
             let mut local = self.state.lock();
             if local.closed || !matches!(local.turn, Turn::Free) {
@@ -64,9 +64,9 @@ impl LocalQueue {
         }
         // From here on: also when this panics, the others must not wait for this thread.
         let lead = self.lead();
-        Some(Box::new(Queued {
+        Some(Box::new(QueueCandidate {
             queue: self,
-            contest,
+            protocol,
             lead,
             thread: thread_number(),
             data: data(),
@@ -75,19 +75,19 @@ impl LocalQueue {
     }
 }
 
-impl Candidate for Queued<'_> {
+impl Candidate for QueueCandidate<'_> {
     fn entrant(&mut self) -> Entrant<'_> {
         Entrant {
-            queue: self.contest,
-            place: self.lead.place(),
-            claim: Claim {
+            queue: self.protocol,
+            contender: self.lead.contender(),
+            request: AcquireRequest {
                 wants_news: self.queue.wants_news(),
-                ..Claim::plain(Arc::clone(&self.data))
+                ..AcquireRequest::plain(Arc::clone(&self.data))
             },
         }
     }
 
-    fn win(self: Box<Self>, won: Won) {
+    fn win(self: Box<Self>, acquired: Acquisition) {
         let Self {
             queue,
             lead,
@@ -95,10 +95,10 @@ impl Candidate for Queued<'_> {
             began,
             ..
         } = *self;
-        queue.hold(lead, thread, won, began);
+        queue.hold(lead, thread, acquired, began);
     }
 
-    fn wait(self: Box<Self>, bound: &Bound) -> Result<bool> {
+    fn wait(self: Box<Self>, limits: &WaitLimits) -> Result<bool> {
         let Self {
             queue,
             lead,
@@ -107,7 +107,7 @@ impl Candidate for Queued<'_> {
             began,
             ..
         } = *self;
-        let result = queue.contend(lead, thread, bound, data, began);
+        let result = queue.contend(lead, thread, limits, data, began);
         result.inspect_err(|error| queue.tell_failed(error, began))
     }
 
@@ -125,17 +125,17 @@ pub(crate) type Candidates<'a> = Vec<Box<dyn Candidate + 'a>>;
 pub(crate) fn take_together(
     session: &Arc<Session>,
     mut candidates: Candidates<'_>,
-    bound: &Bound,
+    limits: &WaitLimits,
     mut held: impl FnMut(),
 ) -> Result<bool> {
     let _waits = session.observation().waits();
     let entered = if candidates.len() > 1 {
-        enter_all(session, &mut candidates, bound)
+        enter_all(session, &mut candidates, limits)
     } else {
         Ok(Entered::default())
     };
     let mut candidates = candidates.into_iter();
-    let Entered { won, watch } = match entered {
+    let Entered { acquired, watch } = match entered {
         Ok(entered) => entered,
         Err(error) => {
             let first = candidates.next().expect("there is one");
@@ -144,9 +144,9 @@ pub(crate) fn take_together(
             return Err(error);
         }
     };
-    for won in won {
+    for acquired in acquired {
         let candidate = candidates.next().expect("one for each that was won");
-        candidate.win(won);
+        candidate.win(acquired);
         held();
     }
     let next = candidates.next();
@@ -155,7 +155,7 @@ pub(crate) fn take_together(
     let Some(candidate) = next else {
         return Ok(false);
     };
-    let others_ahead = candidate.wait(&bound.renewed())?;
+    let others_ahead = candidate.wait(&limits.renewed())?;
     held();
     drop(watch);
     Ok(others_ahead)
@@ -164,9 +164,9 @@ pub(crate) fn take_together(
 fn enter_all(
     session: &Arc<Session>,
     candidates: &mut Candidates<'_>,
-    bound: &Bound,
+    limits: &WaitLimits,
 ) -> Result<Entered> {
-    let waiter = Waiter::new(session, bound);
+    let waiter = Waiter::new(session, limits);
     let mut entrants = entrants(candidates);
     let entered = waiter
         .contact_now()
@@ -186,8 +186,8 @@ pub(crate) fn try_together(
     mut held: impl FnMut(),
 ) -> Result<Option<bool>> {
     let tried = {
-        let bound = Bound::none();
-        let waiter = Waiter::new(session, &bound);
+        let limits = WaitLimits::none();
+        let waiter = Waiter::new(session, &limits);
         let mut entrants = entrants(&mut candidates);
         let tried = waiter
             .contact_now()
@@ -197,11 +197,11 @@ pub(crate) fn try_together(
     let many = candidates.len();
     let mut candidates = candidates.into_iter();
     match tried {
-        Ok(Tried::Won(won)) => {
-            let is_all = won.len() == many;
-            for won in won {
+        Ok(Tried::Held(acquired)) => {
+            let is_all = acquired.len() == many;
+            for acquired in acquired {
                 let candidate = candidates.next().expect("one for each that was won");
-                candidate.win(won);
+                candidate.win(acquired);
                 held();
             }
             if let Some(next) = candidates.next() {

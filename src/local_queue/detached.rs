@@ -1,9 +1,9 @@
 //! Holds that may leave their thread; see [Holds](super#holds).
 
 use super::LocalQueue;
-use super::release::Parting;
 use super::thread_number::thread_number;
 use crate::error::Result;
+use crate::global_queue::ReleaseMode;
 use crate::sync::atomic::Ordering;
 
 impl LocalQueue {
@@ -43,6 +43,6 @@ impl LocalQueue {
             local.detached -= 1;
             self.end_turn_without_holds(&mut local)
         };
-        self.release_slowly(next, Parting::Looking).confirm()
+        self.release_slowly(next, ReleaseMode::Foreground).confirm()
     }
 }

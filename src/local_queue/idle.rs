@@ -3,10 +3,11 @@
 use crate::session::observe::say;
 use std::sync::Arc;
 
-use super::release::{Next, Parting};
+use super::release::Next;
 use super::tenure_use::TenureUse;
 use super::{LocalQueue, Turn};
 use crate::error::Result;
+use crate::global_queue::ReleaseMode;
 use crate::session::{LocalLock, OnTimer, OnWatchEvent};
 use crate::sync;
 use crate::tenure::OnRevoke;
@@ -28,8 +29,8 @@ impl LocalQueue {
                 }
             }
         };
-        let departure = self.release_slowly(Next::Leave(tenure_use), Parting::Looking);
-        match departure.confirm() {
+        let release = self.release_slowly(Next::Leave(tenure_use), ReleaseMode::Foreground);
+        match release.confirm() {
             Err(error) if error.is_lock_lost() => Ok(()),
             ended => ended,
         }
@@ -126,11 +127,11 @@ mod tests {
 
     use super::*;
     use crate::global_queue::{GlobalQueue, WaitStrategy};
-    use crate::local_queue::Policy;
-    use crate::session::retry::RetryPolicy;
+    use crate::local_queue::{Policy, Turns};
+    use crate::session::RetryPolicy;
     use crate::session::scripted::stage;
     use crate::sync::Mutex;
-    use crate::wait::bound::Bound;
+    use crate::wait::limits::WaitLimits;
     use crate::znode::names::{Class, Dialect, Grammar};
     use crate::znode::path::LockPath;
 
@@ -166,7 +167,7 @@ mod tests {
             }
         });
         let session = &stage.session;
-        let contest = GlobalQueue::new(
+        let protocol = GlobalQueue::new(
             session,
             LockPath::parse("/lock").expect("good"),
             Grammar::mutex(Dialect::Curator, None),
@@ -178,9 +179,9 @@ mod tests {
             linger: Duration::from_secs(3600),
             ..Policy::default()
         };
-        let queue = LocalQueue::new(contest, policy);
-        let bound = Bound::none();
-        queue.acquire(&bound, || Arc::from([])).expect("free");
+        let queue = LocalQueue::new(protocol, policy);
+        let limits = WaitLimits::none();
+        queue.acquire(&limits, || Arc::from([])).expect("free");
         queue.release().expect("ours");
         queue.on_revoke();
         assert_eq!(nodes.lock().len(), 1, "nobody has asked for this one");

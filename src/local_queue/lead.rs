@@ -5,54 +5,54 @@ use std::sync::Arc;
 
 use super::wait_queue::{Offer, ParkedThread, Woken};
 use crate::error::{Error, Result};
-use crate::global_queue::Place;
+use crate::global_queue::Contender;
 
 /// A queue of this process's threads, of which one leads.
 pub(super) trait Leads {
-    /// A lead was not won, or is not needed any more: the next thread goes on from `place`.
-    fn pass_on(&self, place: Place);
+    /// A lead was not won, or is not needed any more: the next thread goes on with `contender`.
+    fn pass_on(&self, contender: Contender);
     /// A thread waits no longer.
     fn vacate(&self, parked: &Arc<ParkedThread>);
     /// The lock's path, for messages.
     fn name(&self) -> &str;
 }
 
-/// See the [module](self). Dropping it passes it on, with the place that was reached, to the next
+/// See the [module](self). Dropping it passes it on, with the contender as it is, to the next
 /// thread.
 pub(super) struct Lead<'a, Q: Leads> {
     queue: &'a Q,
     /// Empty once won.
-    place: Option<Place>,
+    contender: Option<Contender>,
 }
 
 impl<'a, Q: Leads> Lead<'a, Q> {
-    pub(super) fn new(queue: &'a Q, place: Place) -> Self {
+    pub(super) fn new(queue: &'a Q, contender: Contender) -> Self {
         Self {
             queue,
-            place: Some(place),
+            contender: Some(contender),
         }
     }
 
-    pub(super) fn place(&mut self) -> &mut Place {
-        self.place.as_mut().expect("not won yet")
+    pub(super) fn contender(&mut self) -> &mut Contender {
+        self.contender.as_mut().expect("not won yet")
     }
 
     /// This thread holds now: nobody goes on from here.
-    pub(super) fn won(mut self) {
-        self.place = None;
+    pub(super) fn acquired(mut self) {
+        self.contender = None;
     }
 }
 
 impl<Q: Leads> Drop for Lead<'_, Q> {
     fn drop(&mut self) {
-        if let Some(place) = self.place.take() {
-            self.queue.pass_on(place);
+        if let Some(contender) = self.contender.take() {
+            self.queue.pass_on(contender);
         }
     }
 }
 
 /// How a thread came out of the local queue.
-pub(super) enum Entry<'a, Q: Leads> {
+pub(super) enum TurnOutcome<'a, Q: Leads> {
     Held,
     Lead(Lead<'a, Q>),
 }
@@ -61,7 +61,7 @@ pub(super) enum Entry<'a, Q: Leads> {
 pub(super) fn wait_for_turn<'a, Q: Leads>(
     queue: &'a Q,
     parked: &Arc<ParkedThread>,
-) -> Result<Entry<'a, Q>> {
+) -> Result<TurnOutcome<'a, Q>> {
     match parked.wait() {
         Woken::Offered(offer) => accept(queue, offer),
         Woken::Over(error) => {
@@ -70,16 +70,16 @@ pub(super) fn wait_for_turn<'a, Q: Leads>(
         }
         // A lead is no use at the deadline, and goes on to the next when it is dropped.
         Woken::Both(error, offer) => match accept(queue, offer)? {
-            Entry::Held => Ok(Entry::Held),
-            Entry::Lead(_) => Err(error.context(queue.name())),
+            TurnOutcome::Held => Ok(TurnOutcome::Held),
+            TurnOutcome::Lead(_) => Err(error.context(queue.name())),
         },
     }
 }
 
-fn accept<Q: Leads>(queue: &Q, offer: Offer) -> Result<Entry<'_, Q>> {
+fn accept<Q: Leads>(queue: &Q, offer: Offer) -> Result<TurnOutcome<'_, Q>> {
     match offer {
-        Offer::Granted => Ok(Entry::Held),
-        Offer::Lead(place) => Ok(Entry::Lead(Lead::new(queue, place))),
+        Offer::Granted => Ok(TurnOutcome::Held),
+        Offer::Lead(contender) => Ok(TurnOutcome::Lead(Lead::new(queue, contender))),
         Offer::Closed => Err(Error::closed()),
         Offer::Waiting | Offer::Left => unreachable!("never offered"),
     }

@@ -36,49 +36,50 @@
 //!   under `state`, so whoever gives a detached hold back sees there whether it is 0. Between 1 and
 //!   more no lock is needed: what others may read meanwhile is never 0.
 
+mod acquire;
 mod candidate;
-mod detached;
 #[cfg(not(shuttle))]
-mod glance;
+mod debug_state;
+mod detached;
+mod events;
 mod idle;
 mod lead;
 mod owned;
 mod release;
 mod shared;
-mod telling;
 mod tenure_use;
 mod thread_number;
+mod turns;
 mod wait_queue;
 
-use crate::session::observe::say;
-use std::cell::Cell;
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 pub(crate) use self::candidate::{Candidate, Candidates, take_together, try_together};
-use self::lead::{Entry, Lead, Leads, wait_for_turn};
+use self::lead::Leads;
 pub(crate) use self::owned::Owned;
 pub(crate) use self::shared::SharedQueue;
 pub(crate) use self::tenure_use::Policy;
 use self::tenure_use::TenureUse;
 use self::thread_number::thread_number;
+pub(crate) use self::turns::Turns;
 use self::wait_queue::{ParkedThread, WaitQueue};
 use crate::error::{Error, Result};
 #[cfg(not(shuttle))]
 use crate::global_queue::GlobalQueue;
-use crate::global_queue::{Claim, Contest, OthersWaiting, Place, Queued, Won};
-use crate::session::observe::observer::{Label, Way};
-use crate::session::{LocalLock, OnWatchEvent, Session, Waiter, Wake};
+use crate::global_queue::{Contender, LockProtocol, QueuedNode, ReleaseMode};
+#[cfg(not(shuttle))]
+use crate::session::observe::observer::Label;
+use crate::session::{LocalLock, Session};
+use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use crate::sync::{self, Mutex, MutexGuard};
-use crate::tenure::{OnRevoke, Tenure};
-use crate::wait::bound::Bound;
+use crate::tenure::Tenure;
 use crate::znode::path::LockPath;
 
 /// The threads of this process at one lock.
 pub(crate) struct LocalQueue {
     session: Arc<Session>,
-    contest: Box<dyn Contest>,
+    protocol: Box<dyn LockProtocol>,
     policy: Policy,
     /// The number of the thread that holds, 0 for none.
     owner: AtomicU64,
@@ -113,14 +114,14 @@ enum Turn {
 }
 
 impl LocalQueue {
-    pub(crate) fn new(contest: impl Contest + 'static, policy: Policy) -> Arc<Self> {
+    pub(crate) fn new(protocol: impl LockProtocol + 'static, policy: Policy) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
             let lock: Weak<dyn LocalLock> = this.clone();
-            let session = Arc::clone(contest.session());
+            let session = Arc::clone(protocol.session());
             Self {
                 key: session.add_lock(lock),
                 session,
-                contest: Box::new(contest),
+                protocol: Box::new(protocol),
                 policy,
                 owner: AtomicU64::new(0),
                 depth: AtomicU32::new(0),
@@ -136,305 +137,6 @@ impl LocalQueue {
         })
     }
 
-    /// Acquires, or says why not. Afterwards this thread holds once more than before.
-    #[inline]
-    pub(crate) fn acquire(&self, bound: &Bound, data: impl FnOnce() -> Arc<[u8]>) -> Result<()> {
-        self.session.refuse_child()?;
-        let me = thread_number();
-        if self.enter_again(me)? || self.take_idle(me) {
-            return Ok(());
-        }
-        self.acquire_slowly(me, bound, data)
-    }
-
-    /// Acquires if that needs no waiting.
-    #[inline]
-    pub(crate) fn try_acquire(&self, data: impl FnOnce() -> Arc<[u8]>) -> Result<bool> {
-        self.session.refuse_child()?;
-        let me = thread_number();
-        if self.enter_again(me)? || self.take_idle(me) {
-            return Ok(true);
-        }
-        self.try_slowly(me, data)
-    }
-
-    /// Acquires if this thread holds already.
-    pub(crate) fn reenter(&self) -> Result<bool> {
-        self.session.refuse_child()?;
-        self.enter_again(thread_number())
-    }
-
-    /// Re-entry. Refused once the lock is lost: the inner section would run without the lock.
-    #[inline]
-    fn enter_again(&self, me: u64) -> Result<bool> {
-        let Some(local) = self.lock_as_owner(me) else {
-            return Ok(false);
-        };
-        if !self.policy.reentrant {
-            return Err(holds_already(self.path()));
-        }
-        if let Turn::Held(tenure_use) = &local.turn {
-            tenure_use.tenure.refuse_lost()?;
-        }
-        self.deepen(&local)?;
-        Ok(true)
-    }
-
-    /// One hold more if this thread is the owner, also of what is lost or refuses re-entry: for a
-    /// call that relies on the hold until it returns.
-    pub(crate) fn hold_on(&self) -> Result<bool> {
-        let Some(local) = self.lock_as_owner(thread_number()) else {
-            return Ok(false);
-        };
-        self.deepen(&local)?;
-        Ok(true)
-    }
-
-    /// `state`, if this thread is the owner, which it stays for as long: another thread that gives
-    /// the last hold back, a detached one, needs `state`.
-    #[inline]
-    fn lock_as_owner(&self, me: u64) -> Option<MutexGuard<'_, Local>> {
-        if self.owner.load(Ordering::Relaxed) != me {
-            return None;
-        }
-        let local = self.state.lock();
-        (self.owner.load(Ordering::Relaxed) == me).then_some(local)
-    }
-
-    /// One guard more of this thread, the owner.
-    #[inline]
-    fn deepen(&self, _: &Local) -> Result<()> {
-        let depth = self.depth.load(Ordering::Relaxed);
-        let deeper = depth.checked_add(1).ok_or_else(too_deep)?;
-        self.depth.store(deeper, Ordering::Relaxed);
-        Ok(())
-    }
-
-    /// The fast path of a lingering lock: no thread holds or leads, and the tenure is good.
-    #[inline]
-    fn take_idle(&self, me: u64) -> bool {
-        if self.policy.linger.is_zero() {
-            return false;
-        }
-        let mut local = self.state.lock();
-        self.take_idle_locked(&mut local, me)
-    }
-
-    #[inline]
-    fn take_idle_locked(&self, local: &mut Local, me: u64) -> bool {
-        match &local.turn {
-            Turn::Idle { tenure_use, .. } if tenure_use.is_good() => {}
-            _ => return false,
-        }
-        let Turn::Idle { mut tenure_use, .. } = std::mem::replace(&mut local.turn, Turn::Between)
-        else {
-            unreachable!("looked at under the same lock");
-        };
-        tenure_use.held_since = self.begin_hold();
-        if tenure_use.held_since.is_some() {
-            self.tell_acquired(Duration::ZERO, Way::Lingering);
-        }
-        local.turn = Turn::Held(tenure_use);
-        self.make_owner(me);
-        true
-    }
-
-    /// Called under `state`.
-    fn make_owner(&self, thread: u64) {
-        self.depth.store(1, Ordering::Relaxed);
-        self.owner.store(thread, Ordering::Relaxed);
-    }
-
-    #[cold]
-    fn acquire_slowly(
-        &self,
-        me: u64,
-        bound: &Bound,
-        data: impl FnOnce() -> Arc<[u8]>,
-    ) -> Result<()> {
-        let began = sync::now();
-        let _waits = self.session.observation().waits();
-        let result = match self.come_to_turn(me, bound, began) {
-            Ok(Entry::Held) => Ok(()),
-            Ok(Entry::Lead(lead)) => self.contend(lead, me, bound, data(), began).map(drop),
-            Err(error) => Err(error),
-        };
-        result.inspect_err(|error| self.tell_failed(error, began))
-    }
-
-    /// Waits until this thread holds, or leads.
-    fn come_to_turn(&self, me: u64, bound: &Bound, began: Instant) -> Result<Entry<'_, Self>> {
-        let mut local = self.state.lock();
-        if local.closed {
-            return Err(Error::closed());
-        }
-        if self.take_idle_locked(&mut local, me) {
-            return Ok(Entry::Held);
-        }
-        if let Some(tenure_use) = local.begin_lead() {
-            drop(local);
-            return Ok(Entry::Lead(self.lead_after(tenure_use, bound)));
-        }
-        let parked = ParkedThread::new(me, bound);
-        local.wait_queue.push(Arc::clone(&parked));
-        drop(local);
-        self.tell_queued();
-        let entry = wait_for_turn(self, &parked)?;
-        if let Entry::Held = entry {
-            let waited = sync::now().saturating_duration_since(began);
-            self.tell_acquired(waited, Way::HandedOver);
-        }
-        Ok(entry)
-    }
-
-    /// This thread leads from now on; an idle tenure that is not good any more ends first.
-    fn lead_after(&self, tenure_use: Option<Box<TenureUse>>, bound: &Bound) -> Lead<'_, Self> {
-        let lead = self.lead();
-        match tenure_use {
-            None => {}
-            Some(tenure_use) if bound.is_none() => {
-                let departure = self.contest.send_off(&tenure_use.tenure, tenure_use.news);
-                if let Err(error) = departure.confirm() {
-                    say!(self.session, Debug, "an idle tenure ended: {error}");
-                }
-            }
-            // This caller may have no time for the delete. It is done in the background, and until
-            // then the old node is just another one ahead.
-            Some(tenure_use) => self.contest.abandon(&tenure_use.tenure, tenure_use.news),
-        }
-        lead
-    }
-
-    fn lead(&self) -> Lead<'_, Self> {
-        Lead::new(self, self.contest.begin())
-    }
-
-    /// Queues in the global queue for all threads of this process. Returns whether others were seen
-    /// ahead there.
-    fn contend(
-        &self,
-        mut lead: Lead<'_, Self>,
-        me: u64,
-        bound: &Bound,
-        data: Arc<[u8]>,
-        began: Instant,
-    ) -> Result<bool> {
-        let waiter = Waiter::new(&self.session, bound).since(began);
-        let told = Cell::new(false);
-        let behind = || {
-            if !told.replace(true) {
-                self.tell_queued();
-            }
-        };
-        let claim = Claim {
-            behind: &behind,
-            wants_news: self.wants_news(),
-            reporter: bound.reporter.as_deref(),
-            ..Claim::plain(data)
-        };
-        let won = self.contest.acquire(lead.place(), &waiter, &claim)?;
-        self.hold(lead, me, won, began);
-        Ok(told.get())
-    }
-
-    /// Whether news of others will be wanted at the release.
-    fn wants_news(&self) -> bool {
-        !self.policy.linger.is_zero()
-            || (self.policy.hand_off && !self.state.lock().wait_queue.is_empty())
-    }
-
-    fn hold(&self, lead: Lead<'_, Self>, me: u64, won: Won, began: Instant) {
-        lead.won();
-        if self.policy.revocable {
-            let lock: Weak<dyn OnRevoke> = self.this.clone();
-            won.tenure.make_revocable(lock);
-        }
-        if !self.policy.is_part {
-            won.tenure.tell_as(&self.policy.label);
-        }
-        let mut tenure_use = self.tenure_use(won);
-        tenure_use.held_since = self.begin_hold();
-        let mut local = self.state.lock();
-        local.turn = Turn::Held(tenure_use);
-        self.make_owner(me);
-        drop(local);
-        let waited = sync::now().saturating_duration_since(began);
-        self.tell_acquired(waited, Way::Asked);
-    }
-
-    fn tenure_use(&self, won: Won) -> Box<TenureUse> {
-        let mut tenure_use = Box::new(TenureUse {
-            tenure: won.tenure,
-            news: OthersWaiting::Unknown(None),
-            handoffs: 0,
-            others_wait_since: None,
-            held_since: None,
-        });
-        self.note(&mut tenure_use, won.news);
-        tenure_use
-    }
-
-    /// Takes note of fresh news.
-    fn note(&self, tenure_use: &mut TenureUse, news: OthersWaiting) {
-        match &news {
-            OthersWaiting::No(watch) => {
-                // From now on the watch speaks to the lock, no longer to the thread that waited.
-                let lock: Weak<dyn OnWatchEvent> = self.this.clone();
-                watch.notice().redirect(Wake::Lock(lock));
-                tenure_use.handoffs = 0;
-                tenure_use.others_wait_since = None;
-            }
-            OthersWaiting::Yes(_) => {
-                tenure_use.others_wait_since.get_or_insert_with(sync::now);
-            }
-            OthersWaiting::Unknown(_) => {}
-        }
-        tenure_use.news = news;
-    }
-
-    #[cold]
-    fn try_slowly(&self, me: u64, data: impl FnOnce() -> Arc<[u8]>) -> Result<bool> {
-        let began = sync::now();
-        let held = self.try_at_once(me, data, began);
-        self.tell_outcome(&held, began);
-        held
-    }
-
-    fn try_at_once(
-        &self,
-        me: u64,
-        data: impl FnOnce() -> Arc<[u8]>,
-        began: Instant,
-    ) -> Result<bool> {
-        let bound = Bound::none();
-        let lead = {
-            let mut local = self.state.lock();
-            if local.closed {
-                return Err(Error::closed());
-            }
-            if self.take_idle_locked(&mut local, me) {
-                return Ok(true);
-            }
-            let Some(tenure_use) = local.begin_lead() else {
-                return Ok(false);
-            };
-            drop(local);
-            self.lead_after(tenure_use, &bound)
-        };
-        let waiter = Waiter::new(&self.session, &bound);
-        let claim = Claim {
-            wants_news: self.wants_news(),
-            ..Claim::plain(data())
-        };
-        match self.contest.try_acquire(&waiter, &claim)? {
-            Some(won) => {
-                self.hold(lead, me, won, began);
-                Ok(true)
-            }
-            None => Ok(false),
-        }
-    }
-
     // ---- what the lock's users can see ----
 
     pub(crate) fn session(&self) -> &Arc<Session> {
@@ -442,38 +144,38 @@ impl LocalQueue {
     }
 
     pub(crate) fn path(&self) -> &LockPath {
-        self.contest.path()
+        self.protocol.path()
     }
 
-    /// What observers are told that the lock is called.
+    /// The lock's name, for observers.
     #[cfg(not(shuttle))]
     pub(crate) fn label(&self) -> &Label {
         &self.policy.label
     }
 
     /// The contenders in the global queue, in order.
-    pub(crate) fn participants(&self) -> Result<Vec<Queued>> {
-        self.contest.participants()
+    pub(crate) fn participants(&self) -> Result<Vec<QueuedNode>> {
+        self.protocol.participants()
     }
 
     /// Asks for the lock back. Returns whether the node was still there.
     pub(crate) fn revoke(&self, path: &str) -> Result<bool> {
-        self.contest.revoke(path)
+        self.protocol.revoke(path)
     }
 
     /// Deletes a contender's node. Returns whether it was still there.
     pub(crate) fn break_lock(&self, path: &str) -> Result<bool> {
-        self.contest.break_lock(path)
+        self.protocol.break_lock(path)
     }
 
     pub(crate) fn is_owner(&self) -> bool {
         self.owner.load(Ordering::Relaxed) == thread_number()
     }
 
-    /// What tells the lock from others in its folder.
+    /// The labels that tell the lock from others in its folder.
     #[cfg(not(shuttle))]
     pub(crate) fn own_labels(&self) -> String {
-        let queue = self.contest.as_queue();
+        let queue = self.protocol.as_queue();
         queue.map_or_else(String::new, GlobalQueue::folder_labels)
     }
 
@@ -539,8 +241,8 @@ impl LocalQueue {
 }
 
 impl Leads for LocalQueue {
-    fn pass_on(&self, place: Place) {
-        self.pass_lead_on(place);
+    fn pass_on(&self, contender: Contender) {
+        self.pass_lead_on(contender);
     }
 
     fn vacate(&self, parked: &Arc<ParkedThread>) {
@@ -582,7 +284,11 @@ impl Drop for LocalQueue {
         let mut local = self.state.lock();
         if let Turn::Idle { tenure_use, .. } = std::mem::replace(&mut local.turn, Turn::Free) {
             drop(local);
-            self.contest.abandon(&tenure_use.tenure, tenure_use.news);
+            let TenureUse { tenure, news, .. } = *tenure_use;
+            drop(
+                self.protocol
+                    .start_release(&tenure, news, ReleaseMode::Background),
+            );
         }
     }
 }

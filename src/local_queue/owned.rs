@@ -46,9 +46,7 @@ mod tests {
     use super::*;
     use crate::global_queue::{GlobalQueue, WaitStrategy};
     use crate::local_queue::{LocalQueue, Policy, SharedQueue};
-    use crate::session::Session;
-    use crate::session::retry::RetryPolicy;
-    use crate::session::site::Site;
+    use crate::session::{RetryPolicy, Session, Site};
     use crate::znode::names::{Class, Dialect, Grammar};
     use crate::znode::path::LockPath;
 
@@ -73,16 +71,16 @@ mod tests {
             Vec::new(),
             Site::open(),
         );
-        let contest = |class| {
+        let protocol = |class| {
             let folder = LockPath::parse("/lock").expect("good");
             let grammar = Grammar::rw(Dialect::Curator);
             let strategy = WaitStrategy::PredecessorWatch;
             GlobalQueue::new(&session, folder, grammar, class, strategy, false)
         };
-        let alone = LocalQueue::new(contest(Class::Write), Policy::default());
+        let alone = LocalQueue::new(protocol(Class::Write), Policy::default());
         let weak = Arc::downgrade(&alone);
         check(&session, |client| Owned::new(alone, client), &weak);
-        let shared = SharedQueue::new(contest(Class::Read), Policy::default());
+        let shared = SharedQueue::new(protocol(Class::Read), Policy::default());
         let weak = Arc::downgrade(&shared);
         check(&session, |client| Owned::new(shared, client), &weak);
     }

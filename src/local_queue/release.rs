@@ -1,19 +1,19 @@
-//! What comes after a section: the next thread, an idle tenure, or leaving the global queue.
+//! The end of a section: the next thread, an idle tenure, or leaving the global queue.
 
 use crate::session::observe::say;
-use std::sync::{Arc, Weak};
+use std::sync::Weak;
 use std::time::Instant;
 
 use super::tenure_use::{Others, TenureUse};
 use super::wait_queue::Offer;
 use super::{Local, LocalQueue, Turn};
 use crate::error::Result;
-use crate::global_queue::{Departure, Place};
+use crate::global_queue::{Contender, PendingRelease, ReleaseMode};
 use crate::session::OnTimer;
 use crate::sync;
 use crate::sync::atomic::Ordering;
 
-/// What the holder's release leads to.
+/// The consequence of a release.
 pub(super) enum Next {
     /// The lock is somebody's again, or idle.
     Settled,
@@ -23,51 +23,15 @@ pub(super) enum Next {
     Leave(Box<TenureUse>),
 }
 
-/// What the releasing thread has time for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Parting {
-    /// A look whether others wait.
-    Looking,
-    /// Nothing.
-    AtOnce,
-}
-
 impl LocalQueue {
-    /// As [`LocalQueue::release`], and says if the lock was lost before. Many a release asks nothing
-    /// of ZooKeeper (of an inner hold, to another thread, of a tenure that is kept), and then the
-    /// clock is all that knows.
-    pub(crate) fn unlock(&self) -> Result<()> {
-        self.session.refuse_child()?;
-        let was_ours = self.tenure().refuse_lost();
-        let released = self.release();
-        was_ours.and(released)
-    }
-
-    /// Gives one hold of this thread back. Called by the owner only.
+    /// Begins to give one hold of this thread back. Called by the owner only.
     #[inline]
-    pub(crate) fn release(&self) -> Result<()> {
-        match self.end_turn()? {
-            Next::Settled => Ok(()),
-            next => self.release_slowly(next, Parting::Looking).confirm(),
-        }
-    }
-
-    /// As [`LocalQueue::release`], but does not wait for ZooKeeper to confirm it.
-    pub(crate) fn send_off(&self) -> Departure {
+    pub(crate) fn start_release(&self, mode: ReleaseMode) -> PendingRelease {
         match self.end_turn() {
-            Ok(Next::Settled) => Departure::over(Ok(())),
-            Ok(next) => self.release_slowly(next, Parting::Looking),
-            Err(error) => Departure::over(Err(error)),
-        }
-    }
-
-    /// As [`LocalQueue::send_off`], for a caller who has no time left: nothing is asked of ZooKeeper
-    /// that it would have to wait for.
-    pub(crate) fn release_in_background(&self) {
-        match self.end_turn() {
-            Ok(Next::Settled) => {}
-            Ok(next) => drop(self.release_slowly(next, Parting::AtOnce)),
-            Err(error) => say!(self.session, Debug, "{}: {error}", self.path()),
+            Ok(Next::Settled) => PendingRelease::over(Ok(())),
+            Ok(Next::Leave(tenure_use)) => self.leave(*tenure_use, mode),
+            Ok(next) => self.release_slowly(next, mode),
+            Err(error) => PendingRelease::over(Err(error)),
         }
     }
 
@@ -102,24 +66,34 @@ impl LocalQueue {
     /// is `Between`.
     #[inline]
     pub(super) fn settle(&self, local: &mut Local, tenure_use: Box<TenureUse>) -> Next {
-        if local.closed || (local.wait_queue.is_empty() && self.policy.linger.is_zero()) {
+        let nobody_here = local.wait_queue.is_empty();
+        if local.closed
+            || (nobody_here && self.policy.linger.is_zero())
+            || tenure_use.tenure.is_in_last_turn()
+        {
             return Next::Leave(tenure_use);
         }
-        if tenure_use.tenure.is_in_last_turn() {
-            return Next::Leave(tenure_use);
+        if nobody_here {
+            self.keep_or_leave(local, tenure_use)
+        } else {
+            self.hand_over_or_leave(local, tenure_use)
         }
-        if local.wait_queue.is_empty() {
-            // Whoever takes an idle tenure looks at the clock; here what is known will do.
-            return match tenure_use.others() {
-                _ if !tenure_use.tenure.was_held() => Next::Leave(tenure_use),
-                Others::NoneWaits => {
-                    self.idle(local, tenure_use);
-                    Next::Settled
-                }
-                Others::Unknown => Next::Look(tenure_use),
-                Others::SomeoneWaits => Next::Leave(tenure_use),
-            };
+    }
+
+    fn keep_or_leave(&self, local: &mut Local, tenure_use: Box<TenureUse>) -> Next {
+        // Whoever takes an idle tenure looks at the clock; here what is known will do.
+        match tenure_use.others() {
+            _ if !tenure_use.tenure.was_held() => Next::Leave(tenure_use),
+            Others::NoneWaits => {
+                self.idle(local, tenure_use);
+                Next::Settled
+            }
+            Others::Unknown => Next::Look(tenure_use),
+            Others::SomeoneWaits => Next::Leave(tenure_use),
         }
+    }
+
+    fn hand_over_or_leave(&self, local: &mut Local, tenure_use: Box<TenureUse>) -> Next {
         if !self.policy.hand_off || !tenure_use.tenure.is_held() {
             return Next::Leave(tenure_use);
         }
@@ -181,16 +155,16 @@ impl LocalQueue {
     }
 
     #[cold]
-    pub(super) fn release_slowly(&self, mut next: Next, parting: Parting) -> Departure {
+    pub(super) fn release_slowly(&self, mut next: Next, mode: ReleaseMode) -> PendingRelease {
         loop {
             match next {
-                Next::Settled => return Departure::over(Ok(())),
-                Next::Look(tenure_use) if parting == Parting::AtOnce => {
+                Next::Settled => return PendingRelease::over(Ok(())),
+                Next::Look(tenure_use) if mode == ReleaseMode::Background => {
                     next = Next::Leave(tenure_use);
                 }
                 Next::Look(mut tenure_use) => {
                     let looked = self.session.contact().and_then(|contact| {
-                        self.contest.look_for_others(&tenure_use.tenure, &contact)
+                        self.protocol.look_for_others(&tenure_use.tenure, &contact)
                     });
                     let mut local = self.state.lock();
                     next = match looked {
@@ -208,47 +182,35 @@ impl LocalQueue {
                         }
                     };
                 }
-                Next::Leave(tenure_use) => return self.leave(*tenure_use, parting),
+                Next::Leave(tenure_use) => return self.leave(*tenure_use, mode),
             }
         }
     }
 
     /// The next thread goes on as soon as the delete is sent: on the same connection its create
     /// comes after it; on another, it finds an old node ahead, which goes in the background.
-    fn leave(&self, tenure_use: TenureUse, parting: Parting) -> Departure {
+    fn leave(&self, tenure_use: TenureUse, mode: ReleaseMode) -> PendingRelease {
         // Also when this panics: the others must not wait for this thread.
         let _lead = self.lead();
         // Before the tenure ends, which was there for longer.
         let held_for = tenure_use
             .held_since
             .map(|since| sync::now().saturating_duration_since(since));
-        let departure = if parting == Parting::AtOnce {
-            self.contest.abandon(&tenure_use.tenure, tenure_use.news);
-            Departure::over(Ok(()))
-        } else {
-            self.contest.send_off(&tenure_use.tenure, tenure_use.news)
-        };
-        let Some(held_for) = held_for else {
-            return departure;
-        };
-        // Not the queue: the last handle of the client could go with it, on the link's thread.
-        let (session, label) = (Arc::clone(&self.session), self.policy.label.clone());
-        departure.tell(move |confirmed| {
-            let confirmed = confirmed && parting == Parting::Looking;
-            session.observation().released(&label, held_for, confirmed);
-        })
+        let TenureUse { tenure, news, .. } = tenure_use;
+        let release = self.protocol.start_release(&tenure, news, mode);
+        release.tell_released(&self.session, &self.policy.label, held_for)
     }
 
-    /// Ends a lead that was not won: the next thread goes on from `place`.
-    pub(super) fn pass_lead_on(&self, place: Place) {
+    /// Ends a lead that was not won: the next thread goes on with `contender`.
+    pub(super) fn pass_lead_on(&self, contender: Contender) {
         let mut local = self.state.lock();
         // Before the offer: the thread may win at once.
         local.turn = Turn::Leading;
-        if let Err(place) = local.wait_queue.offer_lead(place) {
+        if let Err(contender) = local.wait_queue.offer_lead(contender) {
             local.turn = Turn::Free;
             drop(local);
             // Leaves the global queue.
-            drop(place);
+            drop(contender);
         }
     }
 }

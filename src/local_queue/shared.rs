@@ -12,7 +12,7 @@
 //! folder and a look shows a writer there, or when time is over: see [`idle`].
 //!
 //! # Who may change what
-//! [`SharedQueue::state`] guards [`State`]; nothing is called under it that blocks or calls back.
+//! [`SharedQueue::state`] guards [`Readers`]; nothing is called under it that blocks or calls back.
 //! `leading` is set while one thread has the [`Lead`]: it looks whether the open group can be
 //! joined, or queues in the global queue. Threads that come meanwhile sleep in the queue. When the
 //! leader wins, the sleepers who came before any writer behind its node go in with it; the others
@@ -30,44 +30,44 @@ use std::cell::Cell;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use self::groups::State;
-use super::lead::{Entry, Lead, Leads, wait_for_turn};
+use self::groups::Readers;
+use super::lead::{Lead, Leads, TurnOutcome, wait_for_turn};
 use super::tenure_use::{Others, Policy};
 use super::thread_number::thread_number;
 use super::too_deep;
 use super::wait_queue::ParkedThread;
 use crate::error::{Error, Result};
-use crate::global_queue::{Claim, Contest, GlobalQueue, Place, Won};
+use crate::global_queue::{AcquireRequest, Acquisition, Contender, GlobalQueue, LockProtocol};
 use crate::session::observe::observer::{Label, Way};
 use crate::session::{LocalLock, Session, Waiter};
 use crate::sync::{self, Mutex, MutexGuard};
 use crate::tenure::{OnRevoke, Tenure};
-use crate::wait::bound::Bound;
+use crate::wait::limits::WaitLimits;
 
 /// The reading threads of this process at one lock.
 pub(crate) struct SharedQueue {
-    contest: GlobalQueue,
+    protocol: GlobalQueue,
     revocable: bool,
     /// How long an idle group is kept.
     linger: Duration,
     pub(super) label: Label,
-    state: Mutex<State>,
+    state: Mutex<Readers>,
     this: Weak<Self>,
     key: u64,
 }
 
 impl Leads for SharedQueue {
-    fn pass_on(&self, place: Place) {
+    fn pass_on(&self, contender: Contender) {
         let mut state = self.state.lock();
-        if place.is_nowhere() {
+        if contender.is_not_created() {
             state.led = None;
         }
-        if let Err(place) = state.wait_queue.offer_lead(place) {
+        if let Err(contender) = state.wait_queue.offer_lead(contender) {
             state.leading = false;
             state.led = None;
             drop(state);
             // Leaves the global queue.
-            drop(place);
+            drop(contender);
         }
     }
 
@@ -76,29 +76,33 @@ impl Leads for SharedQueue {
     }
 
     fn name(&self) -> &str {
-        self.contest.path().as_str()
+        self.protocol.path().as_str()
     }
 }
 
 impl SharedQueue {
     /// Of the policy, what is about readers.
-    pub(crate) fn new(contest: GlobalQueue, policy: Policy) -> Arc<Self> {
+    pub(crate) fn new(protocol: GlobalQueue, policy: Policy) -> Arc<Self> {
         Arc::new_cyclic(|this: &Weak<Self>| {
             let lock: Weak<dyn LocalLock> = this.clone();
             Self {
-                key: contest.session().add_lock(lock),
-                contest,
+                key: protocol.session().add_lock(lock),
+                protocol,
                 revocable: policy.revocable,
                 linger: policy.read_linger,
                 label: policy.label,
-                state: Mutex::new(State::default()),
+                state: Mutex::new(Readers::default()),
                 this: this.clone(),
             }
         })
     }
 
     /// Acquires, or says why not. Afterwards this thread holds once more than before.
-    pub(crate) fn acquire(&self, bound: &Bound, data: impl FnOnce() -> Arc<[u8]>) -> Result<()> {
+    pub(crate) fn acquire(
+        &self,
+        limits: &WaitLimits,
+        data: impl FnOnce() -> Arc<[u8]>,
+    ) -> Result<()> {
         self.session().refuse_child()?;
         let me = thread_number();
         let mut state = self.state.lock();
@@ -107,24 +111,24 @@ impl SharedQueue {
         }
         let began = sync::now();
         let _waits = self.session().observation().waits();
-        let result = self.acquire_slowly(state, me, bound, data, began);
+        let result = self.acquire_slowly(state, me, limits, data, began);
         result.inspect_err(|error| self.tell_failed(error, began))
     }
 
     fn acquire_slowly(
         &self,
-        mut state: MutexGuard<'_, State>,
+        mut state: MutexGuard<'_, Readers>,
         me: u64,
-        bound: &Bound,
+        limits: &WaitLimits,
         data: impl FnOnce() -> Arc<[u8]>,
         began: Instant,
     ) -> Result<()> {
         if !std::mem::replace(&mut state.leading, true) {
             drop(state);
-            let proceeded = self.proceed(self.lead(), me, bound, data(), began);
+            let proceeded = self.proceed(self.lead(), me, limits, data(), began);
             return proceeded.map(drop);
         }
-        let parked = ParkedThread::new(me, bound);
+        let parked = ParkedThread::new(me, limits);
         // A node that is not there yet is created behind any writer that is there now.
         let led = state.led.clone();
         if led.is_none() {
@@ -134,14 +138,14 @@ impl SharedQueue {
         drop(state);
         self.session().observation().queued(&self.label);
         if let Some(led) = led {
-            self.see_whether_first(&parked, &led, bound);
+            self.see_whether_first(&parked, &led, limits);
         }
         match wait_for_turn(self, &parked)? {
-            Entry::Held => {
+            TurnOutcome::Held => {
                 self.tell_joined(&mut self.state.lock(), me, Way::Shared, Some(began));
                 Ok(())
             }
-            Entry::Lead(lead) => self.proceed(lead, me, bound, data(), began).map(drop),
+            TurnOutcome::Lead(lead) => self.proceed(lead, me, limits, data(), began).map(drop),
         }
     }
 
@@ -169,19 +173,19 @@ impl SharedQueue {
             // thread tries for itself.
             (!std::mem::replace(&mut state.leading, true)).then(|| self.lead())
         };
-        let bound = Bound::none();
-        let waiter = Waiter::new(self.session(), &bound);
+        let limits = WaitLimits::none();
+        let waiter = Waiter::new(self.session(), &limits);
         if lead.is_some() && self.join_after_a_look(me, &waiter, began) {
             return Ok(true);
         }
-        let claim = Claim {
+        let request = AcquireRequest {
             wants_news: true,
-            ..Claim::plain(data())
+            ..AcquireRequest::plain(data())
         };
-        let Some(won) = self.contest.try_acquire(&waiter, &claim)? else {
+        let Some(acquired) = self.protocol.try_acquire(&waiter, &request)? else {
             return Ok(false);
         };
-        self.hold(me, won, began);
+        self.hold(me, acquired, began);
         Ok(true)
     }
 
@@ -189,7 +193,7 @@ impl SharedQueue {
     pub(crate) fn acquire_under(
         &self,
         writing: &Tenure,
-        bound: &Bound,
+        limits: &WaitLimits,
         data: &Arc<[u8]>,
     ) -> Result<()> {
         self.session().refuse_child()?;
@@ -202,10 +206,10 @@ impl SharedQueue {
         };
         let began = sync::now();
         let _waits = self.session().observation().waits();
-        let waiter = Waiter::new(self.session(), bound).only_while(&still_writes);
-        let won = self.contest.stand_in_for(writing, &waiter, data);
-        let won = won.inspect_err(|error| self.tell_failed(error, began))?;
-        self.hold(thread_number(), won, began);
+        let waiter = Waiter::new(self.session(), limits).only_while(&still_writes);
+        let acquired = self.protocol.stand_in_for(writing, &waiter, data);
+        let acquired = acquired.inspect_err(|error| self.tell_failed(error, began))?;
+        self.hold(thread_number(), acquired, began);
         Ok(())
     }
 
@@ -213,40 +217,40 @@ impl SharedQueue {
     pub(crate) fn try_acquire_under(&self, writing: &Tenure, data: &Arc<[u8]>) -> Result<()> {
         self.session().refuse_child()?;
         let began = sync::now();
-        let bound = Bound::none();
-        let waiter = Waiter::new(self.session(), &bound);
-        let won = self.contest.try_to_stand_in_for(writing, &waiter, data);
-        let won = won.inspect_err(|error| self.tell_failed(error, began))?;
-        self.hold(thread_number(), won, began);
+        let limits = WaitLimits::none();
+        let waiter = Waiter::new(self.session(), &limits);
+        let acquired = self.protocol.try_to_stand_in_for(writing, &waiter, data);
+        let acquired = acquired.inspect_err(|error| self.tell_failed(error, began))?;
+        self.hold(thread_number(), acquired, began);
         Ok(())
     }
 
     /// Gives this thread, which has just seen that it may read, a group of its own.
-    fn hold(&self, me: u64, won: Won, began: Instant) {
+    fn hold(&self, me: u64, acquired: Acquisition, began: Instant) {
         if self.revocable {
             let lock: Weak<dyn OnRevoke> = self.this.clone();
-            won.tenure.make_revocable(lock);
+            acquired.tenure.make_revocable(lock);
         }
-        won.tenure.tell_as(&self.label);
-        self.hear(&won.news);
+        acquired.tenure.tell_as(&self.label);
+        self.hear(&acquired.news);
         let waited = sync::now().saturating_duration_since(began);
         let mut state = self.state.lock();
-        let superseded = state.found(me, won);
+        let superseded = state.found(me, acquired);
         self.tell_acquired(&mut state, me, waited, Way::Asked);
         drop(state);
         if let Some(group) = superseded {
-            self.contest.abandon(&group.tenure, group.news);
+            drop(self.start_end(group));
         }
     }
 
     /// This thread has come into a group that was there, by a call that began to wait then.
-    fn tell_joined(&self, state: &mut State, me: u64, by: Way, began: Option<Instant>) {
+    fn tell_joined(&self, state: &mut Readers, me: u64, by: Way, began: Option<Instant>) {
         let waited = began.map(|began| sync::now().saturating_duration_since(began));
         self.tell_acquired(state, me, waited.unwrap_or_default(), by);
     }
 
     /// Tells of a hold that is new: not of a re-entry.
-    fn tell_acquired(&self, state: &mut State, me: u64, waited: Duration, by: Way) {
+    fn tell_acquired(&self, state: &mut Readers, me: u64, waited: Duration, by: Way) {
         let observation = self.session().observation();
         if let Some(hold) = state.holds.get_mut(&me).filter(|hold| hold.depth == 1) {
             hold.since = observation.is_on().then(sync::now);
@@ -255,12 +259,12 @@ impl SharedQueue {
     }
 
     fn lead(&self) -> Lead<'_, Self> {
-        Lead::new(self, self.contest.begin())
+        Lead::new(self, self.protocol.begin())
     }
 
     /// Re-entry, or the open group, idle or not. A thread that already holds enters even if a writer
     /// waits: that writer waits for this very thread, and both would wait for ever.
-    fn enter_at_once(&self, state: &mut State, me: u64) -> Result<bool> {
+    fn enter_at_once(&self, state: &mut Readers, me: u64) -> Result<bool> {
         if state.closed {
             return Err(Error::closed());
         }
@@ -288,12 +292,12 @@ impl SharedQueue {
 
     /// Looks whether a writer is behind the leader's node. If none is, this thread came before any
     /// later writer.
-    fn see_whether_first(&self, parked: &ParkedThread, led: &str, bound: &Bound) {
-        let waiter = Waiter::new(self.session(), bound);
-        if let Ok(true) = self.contest.nobody_waits_for(led, &waiter) {
+    fn see_whether_first(&self, parked: &ParkedThread, led: &str, limits: &WaitLimits) {
+        let waiter = Waiter::new(self.session(), limits);
+        if let Ok(true) = self.protocol.nobody_waits_for(led, &waiter) {
             parked.comes_first();
         }
-        // Else it is as if one did. A bound that is over ends the sleep that follows.
+        // Else it is as if one did. Limits that are over end the sleep that follows.
     }
 
     /// Joins the open group if a look allows it, or queues in the global queue for all.
@@ -302,12 +306,12 @@ impl SharedQueue {
         &self,
         mut lead: Lead<'_, Self>,
         me: u64,
-        bound: &Bound,
+        limits: &WaitLimits,
         data: Arc<[u8]>,
         began: Instant,
     ) -> Result<bool> {
-        let waiter = Waiter::new(self.session(), bound).since(began);
-        if lead.place().is_nowhere() && self.join_after_a_look(me, &waiter, began) {
+        let waiter = Waiter::new(self.session(), limits).since(began);
+        if lead.contender().is_not_created() && self.join_after_a_look(me, &waiter, began) {
             return Ok(false);
         }
         let entered = |name: &str| self.state.lock().led = Some(name.to_owned());
@@ -317,15 +321,15 @@ impl SharedQueue {
                 self.session().observation().queued(&self.label);
             }
         };
-        let claim = Claim {
+        let request = AcquireRequest {
             wants_news: true,
-            reporter: bound.reporter.as_deref(),
+            reporter: limits.reporter.as_deref(),
             entered: &entered,
             behind: &behind,
-            ..Claim::plain(data)
+            ..AcquireRequest::plain(data)
         };
-        let won = self.contest.acquire(lead.place(), &waiter, &claim)?;
-        self.hold(me, won, began);
+        let acquired = self.protocol.acquire(lead.contender(), &waiter, &request)?;
+        self.hold(me, acquired, began);
         // Those who lead win for others, too. Not those who keep a writer's place: they still
         // write.
         self.state.lock().admit();
@@ -338,7 +342,7 @@ impl SharedQueue {
         let joins = self.look_and_join(me, waiter, began);
         if !joins {
             // It would be behind the group that is to come, and nobody's.
-            drop(self.send_off_idle());
+            drop(self.start_idle_release());
         }
         joins
     }
@@ -357,7 +361,7 @@ impl SharedQueue {
         };
         let looked = waiter
             .contact_now()
-            .and_then(|contact| self.contest.look_for_others(&tenure, &contact));
+            .and_then(|contact| self.protocol.look_for_others(&tenure, &contact));
         let news = match looked {
             Ok(news) => news,
             Err(error) => {
@@ -389,7 +393,7 @@ impl SharedQueue {
     // ---- what the lock's users can see ----
 
     pub(crate) fn session(&self) -> &Arc<Session> {
-        self.contest.session()
+        self.protocol.session()
     }
 
     // In a forked child the lock may be held by a thread that is not there.
@@ -429,7 +433,7 @@ impl SharedQueue {
         Some(group.tenure.node().to_owned())
     }
 
-    /// What is kept with nobody inside, and since when.
+    /// The tenure that is kept with nobody inside, and since when.
     #[cfg(not(shuttle))]
     pub(super) fn kept(&self) -> Option<(Arc<Tenure>, Instant)> {
         let mut state = self.state.lock();

@@ -4,11 +4,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::error::Error;
-use crate::global_queue::Place;
+use crate::global_queue::Contender;
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::wait::bound::Bound;
 use crate::wait::cancel::CancelToken;
+use crate::wait::limits::WaitLimits;
 use crate::wait::signal::{Signal, Wakes};
 
 /// One sleeping thread.
@@ -16,8 +16,8 @@ pub(super) struct ParkedThread {
     pub(super) thread: u64,
     signal: Arc<Signal>,
     offer: Mutex<Offer>,
-    /// The bound of the thread's call, and with it the reporter of its positions.
-    bound: Bound,
+    /// The limits of the thread's call, and with it the reporter of its positions.
+    limits: WaitLimits,
     /// See [`ParkedThread::comes_first`].
     first: AtomicBool,
 }
@@ -26,8 +26,8 @@ pub(super) enum Offer {
     Waiting,
     /// The lock is yours.
     Granted,
-    /// Go to the global queue, from this place.
-    Lead(Place),
+    /// Go to the global queue, and go on from there with this contender.
+    Lead(Contender),
     Closed,
     /// The thread has left.
     Left,
@@ -36,19 +36,19 @@ pub(super) enum Offer {
 /// How a thread came out of its sleep.
 pub(super) enum Woken {
     Offered(Offer),
-    /// Its bound was over first.
+    /// Its deadline was over first, or its token cancelled.
     Over(Error),
-    /// Its bound was over, and it was offered something at the last moment.
+    /// The same, and it was offered something at the last moment.
     Both(Error, Offer),
 }
 
 impl ParkedThread {
-    pub(super) fn new(thread: u64, bound: &Bound) -> Arc<Self> {
+    pub(super) fn new(thread: u64, limits: &WaitLimits) -> Arc<Self> {
         Arc::new(Self {
             thread,
             signal: Arc::new(Signal::new()),
             offer: Mutex::new(Offer::Waiting),
-            bound: bound.clone(),
+            limits: limits.clone(),
             first: AtomicBool::new(false),
         })
     }
@@ -74,20 +74,20 @@ impl ParkedThread {
         Ok(())
     }
 
-    /// Sleeps until something is offered, or the bound is over. In the latter case it has
+    /// Sleeps until something is offered, or the caller's limits end the wait. In the latter case it has
     /// been left, and must be taken out of its queue.
     pub(super) fn wait(&self) -> Woken {
-        let cancel = self.bound.cancel.as_ref();
+        let cancel = self.limits.cancel.as_ref();
         let _attached = cancel.map(|token| CancelToken::attach(token, &self.signal));
         loop {
             if let Some(offer) = self.take() {
                 return Woken::Offered(offer);
             }
-            let wakes = self.signal.wait(self.bound.deadline);
+            let wakes = self.signal.wait(self.limits.deadline);
             let over = if wakes.has(Wakes::CANCEL) {
                 Error::cancelled()
             } else if wakes.is_empty() {
-                self.bound.over()
+                self.limits.over()
             } else {
                 continue;
             };
@@ -98,7 +98,7 @@ impl ParkedThread {
         }
     }
 
-    /// What was offered, once.
+    /// The offer, once.
     fn take(&self) -> Option<Offer> {
         let mut offer = self.offer.lock();
         match *offer {
@@ -121,7 +121,7 @@ impl ParkedThread {
 pub(super) struct WaitQueue {
     threads: VecDeque<Arc<ParkedThread>>,
     /// How many of them want to know their position.
-    curious: usize,
+    wants_position: usize,
 }
 
 impl WaitQueue {
@@ -144,14 +144,14 @@ impl WaitQueue {
     }
 
     pub(super) fn push(&mut self, parked: Arc<ParkedThread>) {
-        self.curious += usize::from(parked.bound.reporter.is_some());
+        self.wants_position += usize::from(parked.limits.reporter.is_some());
         self.threads.push_back(parked);
         self.report();
     }
 
     pub(super) fn pop(&mut self) -> Option<Arc<ParkedThread>> {
         let parked = self.threads.pop_front()?;
-        self.curious -= usize::from(parked.bound.reporter.is_some());
+        self.wants_position -= usize::from(parked.limits.reporter.is_some());
         self.report();
         Some(parked)
     }
@@ -163,21 +163,24 @@ impl WaitQueue {
             .position(|other| Arc::ptr_eq(other, parked))
         {
             self.threads.remove(at);
-            self.curious -= usize::from(parked.bound.reporter.is_some());
+            self.wants_position -= usize::from(parked.limits.reporter.is_some());
             self.report();
         }
     }
 
-    /// Offers the lead to the first who takes it; gives the place back if nobody does.
-    pub(super) fn offer_lead(&mut self, mut place: Place) -> std::result::Result<(), Place> {
+    /// Offers the lead to the first who takes it; gives the contender back if nobody does.
+    pub(super) fn offer_lead(
+        &mut self,
+        mut contender: Contender,
+    ) -> std::result::Result<(), Contender> {
         while let Some(parked) = self.pop() {
-            match parked.offer(Offer::Lead(place)) {
+            match parked.offer(Offer::Lead(contender)) {
                 Ok(()) => return Ok(()),
-                Err(Offer::Lead(back)) => place = back,
+                Err(Offer::Lead(back)) => contender = back,
                 Err(_) => unreachable!("comes back as it went"),
             }
         }
-        Err(place)
+        Err(contender)
     }
 
     /// Nobody sleeps here any more.
@@ -191,11 +194,11 @@ impl WaitQueue {
     }
 
     fn report(&self) {
-        if self.curious == 0 {
+        if self.wants_position == 0 {
             return;
         }
         for (ahead, parked) in self.threads.iter().enumerate() {
-            if let Some(reporter) = &parked.bound.reporter {
+            if let Some(reporter) = &parked.limits.reporter {
                 // And the one who leads or holds.
                 reporter.report(ahead + 1, 0);
             }

@@ -12,7 +12,8 @@ use crate::global_queue::make_node;
 use crate::recipe::node_data::NodeData;
 use crate::recipe::shown::show;
 use crate::session::{Contact, Session, Step, Waiter, Wake, Watch, found, gone};
-use crate::wait::bound::{AcquireOptions, Bound, Patience};
+use crate::wait::acquire_options::AcquireOptions;
+use crate::wait::limits::{TryOrWait, WaitLimits};
 use crate::znode::path::LockPath;
 
 /// A gate for all processes that use the same path: closed while the node at that path exists.
@@ -60,7 +61,7 @@ impl Barrier {
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub fn set(&self) -> Result<()> {
         let data = NodeData::default().now();
-        self.persist(&Bound::none(), |contact| {
+        self.retry(&WaitLimits::none(), |contact| {
             make_node(contact, self.path(), &data)?;
             Ok(Some(()))
         })
@@ -83,7 +84,7 @@ impl Barrier {
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub fn remove(&self) -> Result<()> {
-        self.persist(&Bound::none(), |contact| {
+        self.retry(&WaitLimits::none(), |contact| {
             gone(contact.delete(self.path(), None))?;
             Ok(Some(()))
         })
@@ -94,7 +95,7 @@ impl Barrier {
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub fn is_set(&self) -> Result<bool> {
-        self.persist(&Bound::none(), |contact| {
+        self.retry(&WaitLimits::none(), |contact| {
             Ok(Some(contact.stat(self.path())?.is_some()))
         })
     }
@@ -105,7 +106,7 @@ impl Barrier {
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub fn wait(&self) -> Result<()> {
-        self.wait_within(&Bound::none())
+        self.wait_within(&WaitLimits::none())
     }
 
     /// Waits for at most `timeout` until the gate is open. Returns whether it is; with a zero
@@ -126,7 +127,7 @@ impl Barrier {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn wait_for(&self, timeout: Duration) -> Result<bool> {
-        self.attempt(Patience::during(timeout))
+        self.attempt(TryOrWait::during(timeout))
     }
 
     /// Waits until the gate is open, but not beyond `deadline`. Returns whether it is open; with a
@@ -135,11 +136,11 @@ impl Barrier {
     /// # Errors
     /// As [`wait`](Self::wait).
     pub fn wait_until(&self, deadline: Instant) -> Result<bool> {
-        self.attempt(Patience::until(deadline))
+        self.attempt(TryOrWait::until(deadline))
     }
 
-    fn attempt(&self, patience: Patience) -> Result<bool> {
-        let open = patience.attempt(|| self.look(), |bound| self.wait_within(bound))?;
+    fn attempt(&self, try_or_wait: TryOrWait) -> Result<bool> {
+        let open = try_or_wait.attempt(|| self.look(), |limits| self.wait_within(limits))?;
         Ok(open.is_some())
     }
 
@@ -159,17 +160,21 @@ impl Barrier {
     /// As [`wait`](Self::wait); also [`is_timeout`](Error::is_timeout) and
     /// [`is_cancelled`](Error::is_cancelled).
     pub fn wait_with(&self, options: AcquireOptions) -> Result<()> {
-        let (patience, _) = options
+        let (try_or_wait, _) = options
             .begin()
             .map_err(|error| error.context(self.path()))?;
-        patience.insist(self.path(), || self.look(), |bound| self.wait_within(bound))
+        try_or_wait.insist(
+            self.path(),
+            || self.look(),
+            |limits| self.wait_within(limits),
+        )
     }
 
-    fn wait_within(&self, bound: &Bound) -> Result<()> {
+    fn wait_within(&self, limits: &WaitLimits) -> Result<()> {
         // The node for which we wait: one that was made after it says that the gate was open.
         let mut closed_by: Option<i64> = None;
         let mut watching = None;
-        self.persist(bound, |contact| {
+        self.retry(limits, |contact| {
             let wake = Wake::Signal(Arc::clone(contact.signal()));
             let watch = Watch::new(contact, self.path(), WatchKind::DATA, Some(wake));
             let watch = watching.insert(watch);
@@ -194,13 +199,13 @@ impl Barrier {
         self.client.session()
     }
 
-    fn persist<T>(
+    fn retry<T>(
         &self,
-        bound: &Bound,
+        limits: &WaitLimits,
         step: impl FnMut(&Contact<'_>) -> Step<Option<T>>,
     ) -> Result<T> {
-        let waiter = Waiter::new(self.session(), bound);
-        waiter.persist(self.path(), step)
+        let waiter = Waiter::new(self.session(), limits);
+        waiter.retry(self.path(), step)
     }
 }
 

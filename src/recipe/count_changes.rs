@@ -13,8 +13,8 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::count;
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch};
-use crate::wait::bound::Bound;
 use crate::wait::cancel::CancelToken;
+use crate::wait::limits::WaitLimits;
 use crate::znode::path::LockPath;
 
 /// Numbers that nobody has read, at most.
@@ -35,7 +35,7 @@ pub struct CountChanges {
 }
 
 /// The thread that follows the number.
-struct Observer {
+struct CountFollower {
     session: Arc<Session>,
     path: LockPath,
     initial: i32,
@@ -52,7 +52,7 @@ impl CountChanges {
         let (begun, has_begun) = bounded(1);
         let session = Arc::clone(client.session());
         session.refuse_child()?;
-        let observer = Observer {
+        let observer = CountFollower {
             session,
             path: path.clone(),
             initial,
@@ -66,11 +66,11 @@ impl CountChanges {
             stop: CancelToken::new(),
             _client: client.clone(),
         };
-        let bound = Bound {
+        let limits = WaitLimits {
             cancel: Some(changes.stop.clone()),
-            ..Bound::none()
+            ..WaitLimits::none()
         };
-        crate::sync::spawn("zklock-count", move || observer.run(&bound)).map_err(|error| {
+        crate::sync::spawn("zklock-count", move || observer.run(&limits)).map_err(|error| {
             let context = format!("{path}: no thread for its changes");
             Error::refused(context).source(error)
         })?;
@@ -81,13 +81,13 @@ impl CountChanges {
     }
 }
 
-impl Observer {
-    fn run(mut self, bound: &Bound) {
+impl CountFollower {
+    fn run(mut self, limits: &WaitLimits) {
         let session = Arc::clone(&self.session);
-        let mut waiter = Waiter::new(&session, bound);
+        let mut waiter = Waiter::new(&session, limits);
         let path = self.path.clone();
         let mut watching = None;
-        let begun = waiter.persist(path.as_str(), |contact| {
+        let begun = waiter.retry(path.as_str(), |contact| {
             self.look(contact, &mut watching).map(Some)
         });
         if let Err(error) = begun {
@@ -98,7 +98,7 @@ impl Observer {
         // From here on nobody waits, and nobody would hear of an end.
         waiter.never_give_up();
         let ended: Result<()> =
-            waiter.persist(path.as_str(), |contact| self.step(contact, &mut watching));
+            waiter.retry(path.as_str(), |contact| self.step(contact, &mut watching));
         if let Err(error) = ended
             && !error.is_cancelled()
             && !error.is_closed()

@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::global_queue::{Claim, Member, Rendezvous};
+use crate::global_queue::{AcquireRequest, Member, Rendezvous};
 use crate::recipe::guard::holding_methods;
 use crate::recipe::hold::{Holding, OwnHold};
 use crate::recipe::node_data::NodeData;
 use crate::recipe::shown::show;
 use crate::session::{Session, Waiter};
 use crate::tenure::Tenure;
-use crate::wait::bound::{AcquireOptions, Bound, Patience};
+use crate::wait::acquire_options::AcquireOptions;
+use crate::wait::limits::{TryOrWait, WaitLimits};
 use crate::znode::names::{Dialect, Grammar};
 use crate::znode::path::LockPath;
 
@@ -47,10 +48,10 @@ use crate::znode::path::LockPath;
 /// ```
 #[derive(Clone)]
 pub struct DoubleBarrier {
-    inner: Arc<Inner>,
+    inner: Arc<BarrierState>,
 }
 
-struct Inner {
+struct BarrierState {
     rendezvous: Arc<Rendezvous>,
     data: NodeData,
     /// Keeps the session open.
@@ -87,7 +88,7 @@ impl DoubleBarrier {
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub fn enter(&self) -> Result<Membership> {
-        self.enter_within(&Bound::none(), &self.inner.data)
+        self.enter_within(&WaitLimits::none(), &self.inner.data)
     }
 
     /// Enters, and waits for at most `timeout` until all members have entered. Returns `None` when
@@ -111,7 +112,7 @@ impl DoubleBarrier {
     /// # Errors
     /// As [`enter`](Self::enter).
     pub fn enter_for(&self, timeout: Duration) -> Result<Option<Membership>> {
-        self.attempt(Patience::during(timeout))
+        self.attempt(TryOrWait::during(timeout))
     }
 
     /// Enters, and waits until all members have entered, but not beyond `deadline`; `None` when
@@ -120,14 +121,14 @@ impl DoubleBarrier {
     /// # Errors
     /// As [`enter`](Self::enter).
     pub fn enter_until(&self, deadline: Instant) -> Result<Option<Membership>> {
-        self.attempt(Patience::until(deadline))
+        self.attempt(TryOrWait::until(deadline))
     }
 
     fn try_enter(&self, data: &NodeData) -> Result<Option<Membership>> {
-        let (rendezvous, bound) = (&self.inner.rendezvous, Bound::none());
-        let waiter = Waiter::new(rendezvous.session(), &bound);
-        let claim = Claim::plain(data.now());
-        let member = rendezvous.try_meet(&waiter, &claim)?;
+        let (rendezvous, limits) = (&self.inner.rendezvous, WaitLimits::none());
+        let waiter = Waiter::new(rendezvous.session(), &limits);
+        let request = AcquireRequest::plain(data.now());
+        let member = rendezvous.try_meet(&waiter, &request)?;
         Ok(member.map(|member| self.membership(member)))
     }
 
@@ -139,9 +140,9 @@ impl DoubleBarrier {
         }
     }
 
-    fn attempt(&self, patience: Patience) -> Result<Option<Membership>> {
-        let wait = |bound: &Bound| self.enter_within(bound, &self.inner.data);
-        patience.attempt(|| self.try_enter(&self.inner.data), wait)
+    fn attempt(&self, try_or_wait: TryOrWait) -> Result<Option<Membership>> {
+        let wait = |limits: &WaitLimits| self.enter_within(limits, &self.inner.data);
+        try_or_wait.attempt(|| self.try_enter(&self.inner.data), wait)
     }
 
     /// Enters, and waits until all members have entered, with a deadline, a cancel token or node
@@ -150,25 +151,25 @@ impl DoubleBarrier {
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
     pub fn enter_with(&self, options: AcquireOptions) -> Result<Membership> {
-        let (patience, data) = options
+        let (try_or_wait, data) = options
             .begin()
             .map_err(|error| error.context(self.path()))?;
         let data = self.inner.data.or(self.inner.rendezvous.path(), data)?;
-        patience.insist(
+        try_or_wait.insist(
             self.path(),
             || self.try_enter(&data),
-            |bound| self.enter_within(bound, &data),
+            |limits| self.enter_within(limits, &data),
         )
     }
 
-    fn enter_within(&self, bound: &Bound, data: &NodeData) -> Result<Membership> {
+    fn enter_within(&self, limits: &WaitLimits, data: &NodeData) -> Result<Membership> {
         let rendezvous = &self.inner.rendezvous;
-        let waiter = Waiter::new(rendezvous.session(), bound);
-        let claim = Claim {
-            reporter: bound.reporter.as_deref(),
-            ..Claim::plain(data.now())
+        let waiter = Waiter::new(rendezvous.session(), limits);
+        let request = AcquireRequest {
+            reporter: limits.reporter.as_deref(),
+            ..AcquireRequest::plain(data.now())
         };
-        let member = rendezvous.meet(&waiter, &claim)?;
+        let member = rendezvous.meet(&waiter, &request)?;
         Ok(self.membership(member))
     }
 
@@ -238,7 +239,7 @@ impl DoubleBarrierBuilder<'_> {
         let rendezvous = Rendezvous::new(self.client.session(), folder, grammar, self.members);
         let rendezvous = Arc::new(rendezvous);
         Ok(DoubleBarrier {
-            inner: Arc::new(Inner {
+            inner: Arc::new(BarrierState {
                 rendezvous,
                 data,
                 _client: self.client.clone(),
@@ -254,7 +255,7 @@ impl DoubleBarrierBuilder<'_> {
 #[clippy::has_significant_drop]
 #[must_use = "the member leaves as soon as this is dropped"]
 pub struct Membership {
-    inner: Arc<Inner>,
+    inner: Arc<BarrierState>,
     /// Empty once it has left.
     member: Option<Member>,
     own: OnceLock<Arc<OwnHold>>,
@@ -269,7 +270,7 @@ impl Membership {
     /// [`is_lock_lost`](Error::is_lock_lost) if this member's node was gone before; otherwise as
     /// [`DoubleBarrier::enter`]. The member has left all the same, or leaves in the background.
     pub fn leave(self) -> Result<()> {
-        self.leave_within(&Bound::none())
+        self.leave_within(&WaitLimits::none())
     }
 
     /// Leaves, and waits for at most `timeout` until the others have left. Returns whether they
@@ -293,7 +294,7 @@ impl Membership {
     /// # Errors
     /// As [`leave`](Self::leave).
     pub fn leave_for(self, timeout: Duration) -> Result<bool> {
-        self.leave_attempt(Patience::during(timeout))
+        self.leave_attempt(TryOrWait::during(timeout))
     }
 
     /// Leaves, and waits until the others have left, but not beyond `deadline`. Returns whether
@@ -302,11 +303,11 @@ impl Membership {
     /// # Errors
     /// As [`leave`](Self::leave).
     pub fn leave_until(self, deadline: Instant) -> Result<bool> {
-        self.leave_attempt(Patience::until(deadline))
+        self.leave_attempt(TryOrWait::until(deadline))
     }
 
-    fn leave_attempt(self, patience: Patience) -> Result<bool> {
-        let left = patience.attempt(|| Ok(None), |bound| self.leave_within(bound))?;
+    fn leave_attempt(self, try_or_wait: TryOrWait) -> Result<bool> {
+        let left = try_or_wait.attempt(|| Ok(None), |limits| self.leave_within(limits))?;
         Ok(left.is_some())
     }
 
@@ -317,13 +318,13 @@ impl Membership {
     /// [`is_cancelled`](Error::is_cancelled).
     pub fn leave_with(self, options: AcquireOptions) -> Result<()> {
         let path = self.inner.rendezvous.path().to_string();
-        let (patience, _) = options.begin().map_err(|error| error.context(&path))?;
-        patience.insist(&path, || Ok(None), |bound| self.leave_within(bound))
+        let (try_or_wait, _) = options.begin().map_err(|error| error.context(&path))?;
+        try_or_wait.insist(&path, || Ok(None), |limits| self.leave_within(limits))
     }
 
-    fn leave_within(mut self, bound: &Bound) -> Result<()> {
+    fn leave_within(mut self, limits: &WaitLimits) -> Result<()> {
         let rendezvous = &self.inner.rendezvous;
-        let waiter = Waiter::new(rendezvous.session(), bound);
+        let waiter = Waiter::new(rendezvous.session(), limits);
         let member = self.member.as_mut().expect("has not left yet");
         rendezvous.part(member, &waiter)?;
         // Gone already: nothing is left for Drop.

@@ -351,13 +351,11 @@ macro_rules! unlock_methods {
         }
 
         /// Gives the lock back, and does not wait for ZooKeeper to confirm it.
-        pub(crate) fn send_off(&mut self) -> $crate::global_queue::Departure {
-            self.0.send_off()
-        }
-
-        /// Gives the lock back in the background.
-        pub(crate) fn abandon(self) {
-            self.0.abandon();
+        pub(crate) fn start_release(
+            &mut self,
+            mode: $crate::global_queue::ReleaseMode,
+        ) -> $crate::global_queue::PendingRelease {
+            self.0.start_release(mode)
         }
     };
 }
@@ -369,7 +367,7 @@ pub(crate) use {
 
 /// A guard was dropped, and its release did not go well.
 #[cold]
-pub(crate) fn log_release(session: &crate::session::Session, result: crate::error::Result<()>) {
+pub(super) fn log_release(session: &crate::session::Session, result: crate::error::Result<()>) {
     // This may be a Drop while a panic unwinds: the line is written elsewhere, or the logger's own
     // panic would abort the program.
     if let Err(error) = result {

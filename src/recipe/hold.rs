@@ -10,23 +10,23 @@ use crossbeam_channel::Receiver;
 
 use super::guard::log_release;
 use crate::error::Result;
-use crate::global_queue::Departure;
-use crate::local_queue::{LocalQueue, Owned, SharedQueue};
+use crate::global_queue::{PendingRelease, ReleaseMode};
+use crate::local_queue::{LocalQueue, Owned, Turns};
 use crate::session::{LossReason, Session};
 use crate::tenure::{LockState, Tenure};
-use crate::wait::announcement::{Announcement, Listener};
+use crate::wait::once_event::{Listener, OnceEvent};
 
 /// What one guard, and the views of it, know of what it holds. It is made when it is first asked
 /// for, to keep the fast paths free of it.
-pub(crate) struct OwnHold {
+pub(super) struct OwnHold {
     /// Never empty; several for a multi-lock.
     tenures: Box<[Arc<Tenure>]>,
     /// What is held excludes others, so its token orders it among all holders.
     is_exclusive: bool,
     /// That it was lost: for the guard, to whom its own release is no loss.
-    loss: Arc<Announcement<LossReason>>,
+    loss: Arc<OnceEvent<LossReason>>,
     /// That it was lost or given back: for the views.
-    end: Arc<Announcement<LossReason>>,
+    end: Arc<OnceEvent<LossReason>>,
     lost: OnceLock<Listener<LossReason>>,
     /// None where nobody can ask.
     revocation: OnceLock<Option<Listener<()>>>,
@@ -41,8 +41,8 @@ impl OwnHold {
         let own = Arc::new(Self {
             tenures: tenures.into_iter().collect(),
             is_exclusive,
-            loss: Arc::new(Announcement::new()),
-            end: Arc::new(Announcement::new()),
+            loss: Arc::new(OnceEvent::new()),
+            end: Arc::new(OnceEvent::new()),
             lost: OnceLock::new(),
             revocation: OnceLock::new(),
             silence: crossbeam_channel::never(),
@@ -51,7 +51,7 @@ impl OwnHold {
             return own;
         }
         for tenure in &own.tenures {
-            tenure.loss_news().pass_on_to(&own.loss);
+            tenure.loss_event().pass_on_to(&own.loss);
         }
         own.loss.pass_on_to(&own.end);
         own
@@ -67,7 +67,7 @@ impl OwnHold {
     }
 
     /// The one tenure whose token orders this hold among all.
-    pub(crate) fn tenure_of_token(&self) -> Option<&Arc<Tenure>> {
+    pub(super) fn tenure_of_token(&self) -> Option<&Arc<Tenure>> {
         match &*self.tenures {
             [tenure] if self.is_exclusive => Some(tenure),
             _ => None,
@@ -76,7 +76,7 @@ impl OwnHold {
 
     /// The state of the least sure of the tenures; `Lost` after the release.
     pub(crate) fn state(&self) -> LockState {
-        if self.is_forked() || self.end.said().is_some() {
+        if self.is_forked() || self.end.get().is_some() {
             return LockState::Lost;
         }
         least_sure(&self.tenures)
@@ -98,7 +98,7 @@ impl OwnHold {
     /// The guard's own channel.
     pub(crate) fn lost(&self) -> &Receiver<LossReason> {
         self.lost.get_or_init(|| match self.is_forked() {
-            true => Listener::deaf(),
+            true => Listener::never(),
             false => self.loss.listen(),
         })
     }
@@ -106,7 +106,7 @@ impl OwnHold {
     /// A channel of a view's.
     pub(crate) fn listen(&self) -> Listener<LossReason> {
         if self.is_forked() {
-            return Listener::deaf();
+            return Listener::never();
         }
         self.end.listen()
     }
@@ -116,7 +116,7 @@ impl OwnHold {
         let asked = self.revocation.get_or_init(|| {
             let mut tenures = self.tenures.iter().filter(|_| !self.is_forked());
             let asked = tenures.find_map(|tenure| tenure.revocation());
-            asked.map(Announcement::listen)
+            asked.map(OnceEvent::listen)
         });
         asked.as_deref().unwrap_or(&self.silence)
     }
@@ -130,7 +130,7 @@ impl OwnHold {
     }
 }
 
-pub(crate) fn least_sure(tenures: &[Arc<Tenure>]) -> LockState {
+pub(super) fn least_sure(tenures: &[Arc<Tenure>]) -> LockState {
     let states = tenures.iter().map(|tenure| tenure.state());
     states.fold(LockState::Held, |least, state| match (least, state) {
         (LockState::Lost, _) | (_, LockState::Lost) => LockState::Lost,
@@ -139,62 +139,15 @@ pub(crate) fn least_sure(tenures: &[Arc<Tenure>]) -> LockState {
     })
 }
 
-/// A queue of this process' threads in which a thread holds.
-pub(crate) trait Turns {
-    /// A holder excludes all others.
-    const IS_EXCLUSIVE: bool;
-
-    /// The tenure in which the calling thread holds.
-    fn tenure(&self) -> Arc<Tenure>;
-    fn session(&self) -> &Arc<Session>;
-    fn unlock(&self) -> Result<()>;
-    fn release(&self) -> Result<()>;
-    fn send_off(&self) -> Departure;
-    fn release_in_background(&self);
-}
-
-macro_rules! turns {
-    ($($queue:ty, $is_exclusive:literal;)*) => {$(
-        impl Turns for $queue {
-            const IS_EXCLUSIVE: bool = $is_exclusive;
-
-            fn tenure(&self) -> Arc<Tenure> {
-                self.tenure()
-            }
-            fn session(&self) -> &Arc<Session> {
-                self.session()
-            }
-            fn unlock(&self) -> Result<()> {
-                self.unlock()
-            }
-            #[inline]
-            fn release(&self) -> Result<()> {
-                self.release()
-            }
-            fn send_off(&self) -> Departure {
-                self.send_off()
-            }
-            fn release_in_background(&self) {
-                self.release_in_background();
-            }
-        }
-    )*};
-}
-
-turns! {
-    LocalQueue, true;
-    SharedQueue, false;
-}
-
 /// Nothing: its name is for the compiler's error when a guard is to be moved to another thread. Who
 /// holds is a thread, as re-entry goes by thread; a [`HoldView`](crate::HoldView) may be moved.
 #[derive(Debug)]
-pub(crate) struct GuardStaysOnItsThread;
+pub(super) struct GuardStaysOnItsThread;
 
 /// One hold of the calling thread, given back when this is dropped. It keeps alive what it stands
 /// on until it is gone itself: the last handle of a client ends the session, and what was given
 /// back just before is not confirmed then.
-pub(crate) struct Hold<Q: Turns> {
+pub(super) struct Hold<Q: Turns> {
     queue: Arc<Owned<Q>>,
     given_back: bool,
     /// Looked up when it is first asked for, to keep the fast paths free of it.
@@ -240,18 +193,12 @@ impl<Q: Turns> Hold<Q> {
     }
 
     /// Gives it back, and does not wait for ZooKeeper to confirm it.
-    pub(crate) fn send_off(&mut self) -> Departure {
+    #[inline]
+    pub(crate) fn start_release(&mut self, mode: ReleaseMode) -> PendingRelease {
         if self.ends() {
-            self.queue.send_off()
+            self.queue.start_release(mode)
         } else {
-            Departure::over(Ok(()))
-        }
-    }
-
-    /// As dropping it, but in the background.
-    pub(crate) fn abandon(mut self) {
-        if self.ends() {
-            self.queue.release_in_background();
+            PendingRelease::over(Ok(()))
         }
     }
 
@@ -353,7 +300,7 @@ mod tests {
 
     use super::*;
     use crate::recipe::view::HoldView;
-    use crate::session::retry::RetryPolicy;
+    use crate::session::RetryPolicy;
     use crate::session::scripted::{Stage, stage};
     use crate::tenure::{NewTenure, OnRevoke};
 
@@ -386,14 +333,14 @@ mod tests {
             assert!(own.lost().is_empty());
         }
         let asked = tenure.revocation().expect("revocable");
-        assert!(asked.ears() <= 1, "{}", asked.ears());
-        assert!(tenure.loss_news().ears() <= 1);
+        assert!(asked.listeners() <= 1, "{}", asked.listeners());
+        assert!(tenure.loss_event().listeners() <= 1);
         let own = OwnHold::of([Arc::clone(&tenure)], true);
         let view = HoldView::of(&own);
         for _ in 0..100 {
             assert!(view.clone().lost().is_empty());
         }
-        assert!(own.end.ears() <= 2, "{}", own.end.ears());
+        assert!(own.end.listeners() <= 2, "{}", own.end.listeners());
         own.release();
         assert_eq!(view.lost().recv(), Ok(LossReason::Released));
     }

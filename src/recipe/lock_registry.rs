@@ -64,20 +64,20 @@ type Configure = dyn for<'a> Fn(MutexBuilder<'a>) -> MutexBuilder<'a> + Send + S
 /// the same lock, so one that nobody has stays so until it is dropped.
 #[derive(Default)]
 struct Kept {
-    locks: HashMap<String, Entry>,
+    locks: HashMap<String, KeptLock>,
     /// Keys by when they were last asked for.
     order: BTreeMap<u64, String>,
     next: u64,
 }
 
-struct Entry {
+struct KeptLock {
     lock: Arc<Mutex>,
     asked_at: Instant,
     /// In `order`.
     place: u64,
 }
 
-impl Entry {
+impl KeptLock {
     fn is_in_use(&self) -> bool {
         // A guard refers to the lock's inside, not to the lock itself.
         Arc::strong_count(&self.lock) > 1 || self.lock.is_shared()
@@ -238,7 +238,7 @@ impl Kept {
     }
 
     fn keep(&mut self, key: &str, lock: &Arc<Mutex>, now: Instant) {
-        let entry = Entry {
+        let entry = KeptLock {
             lock: Arc::clone(lock),
             asked_at: now,
             place: self.next,
@@ -277,7 +277,7 @@ impl Kept {
 
     /// Takes out the locks that nobody references and that are due, in the order in which they were
     /// last asked for, up to the first that is not due.
-    fn expire(&mut self, mut is_due: impl FnMut(&Entry) -> bool) -> Vec<Arc<Mutex>> {
+    fn expire(&mut self, mut is_due: impl FnMut(&KeptLock) -> bool) -> Vec<Arc<Mutex>> {
         let mut places = Vec::new();
         for (place, key) in &self.order {
             let entry = &self.locks[key];

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::global_queue::Departure;
+use crate::global_queue::{PendingRelease, ReleaseMode};
 use crate::link::{ConnectString, HostPort};
 use crate::local_queue::Candidate;
 use crate::recipe::hold::Holding;
@@ -14,16 +14,16 @@ use crate::recipe::semaphore::{Permit, Semaphore};
 use crate::recipe::semaphore_mutex::{SemaphoreMutex, SemaphoreMutexGuard};
 use crate::recipe::simple_mutex::{SimpleMutex, SimpleMutexGuard};
 use crate::session::Session;
-use crate::wait::bound::Bound;
+use crate::wait::limits::WaitLimits;
 
 /// A part of a [`MultiLock`](crate::MultiLock): a [`Mutex`], a [`SemaphoreMutex`], a [`SimpleMutex`], one
 /// [side](RwLock::read_side) of a [`RwLock`], or [permits](Semaphore::permits) of a [`Semaphore`].
-pub struct Lockable(pub(super) Box<dyn Part>);
+pub struct Lockable(pub(super) Box<dyn LockPart>);
 
-pub(super) trait Part: fmt::Debug + Send + Sync {
+pub(super) trait LockPart: fmt::Debug + Send + Sync {
     fn session(&self) -> &Arc<Session>;
     fn order(&self) -> LockOrder;
-    fn take(&self, bound: &Bound) -> Result<Box<dyn Guard>>;
+    fn take(&self, limits: &WaitLimits) -> Result<Box<dyn Guard>>;
     fn try_take(&self) -> Result<Option<Box<dyn Guard>>>;
     /// This thread as a candidate, to ask for several locks at once. `None`: the lock is to be
     /// asked for by itself.
@@ -67,19 +67,14 @@ impl LockOrder {
 /// A guard of any kind.
 pub(super) trait Guard: Holding {
     /// Begins to give it back. The guard keeps alive what it stands on until it is dropped.
-    fn send_off(&mut self) -> Departure;
-    /// In the background.
-    fn give_up(self: Box<Self>);
+    fn start_release(&mut self, mode: ReleaseMode) -> PendingRelease;
 }
 
 macro_rules! guards {
     ($($guard:ty;)*) => {$(
         impl Guard for $guard {
-            fn send_off(&mut self) -> Departure {
-                self.send_off()
-            }
-            fn give_up(self: Box<Self>) {
-                self.abandon();
+            fn start_release(&mut self, mode: ReleaseMode) -> PendingRelease {
+                self.start_release(mode)
             }
         }
     )*};
@@ -91,15 +86,7 @@ guards! {
     SemaphoreMutexGuard;
     RwReadGuard;
     RwWriteGuard;
-}
-
-impl Guard for Permit {
-    fn send_off(&mut self) -> Departure {
-        self.send_off()
-    }
-    fn give_up(mut self: Box<Self>) {
-        drop(self.send_off());
-    }
+    Permit;
 }
 
 /// The reading side of a [`RwLock`], as a part of a [`MultiLock`](crate::MultiLock).
@@ -184,7 +171,7 @@ macro_rules! lockables {
             }
         }
 
-        impl Part for $lock {
+        impl LockPart for $lock {
             fn session(&self) -> &Arc<Session> {
                 let $this = self;
                 $inner.session()
@@ -194,9 +181,9 @@ macro_rules! lockables {
                 let name = lockables!(@named $this $($named)?);
                 LockOrder::of($inner.session(), $inner.path(), name)
             }
-            fn take(&self, bound: &Bound) -> Result<Box<dyn Guard>> {
+            fn take(&self, limits: &WaitLimits) -> Result<Box<dyn Guard>> {
                 // What is reported of one part is no news of the next.
-                let guard = $take(self, &bound.renewed())?;
+                let guard = $take(self, &limits.renewed())?;
                 Ok(Box::new(guard))
             }
             fn try_take(&self) -> Result<Option<Box<dyn Guard>>> {
@@ -218,12 +205,12 @@ lockables! {
     SemaphoreMutex, this => this, Self::take, Self::try_lock;
     SimpleMutex, this => this, Self::take, Self::try_lock;
     ReadSide, this => this.0 => this.0.name(),
-        |side: &Self, bound: &_| side.0.take_to_read(bound), |side: &Self| side.0.try_read(),
+        |side: &Self, limits: &_| side.0.take_to_read(limits), |side: &Self| side.0.try_read(),
         read_candidate, |side: &Self| side.0.reads();
     WriteSide, this => this.0 => this.0.name(),
-        |side: &Self, bound: &_| side.0.take_to_write(bound), |side: &Self| side.0.try_write(),
+        |side: &Self, limits: &_| side.0.take_to_write(limits), |side: &Self| side.0.try_write(),
         write_candidate, |side: &Self| side.0.writes();
     Permits, this => this.semaphore,
-        |some: &Self, bound: &_| some.semaphore.take(some.count, bound),
+        |some: &Self, limits: &_| some.semaphore.take(some.count, limits),
         |some: &Self| some.semaphore.try_acquire_many(some.count);
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 
 use crate::error::{Error, Result};
-use crate::global_queue::Departure;
+use crate::global_queue::{PendingRelease, ReleaseMode};
 use crate::recipe::guard::log_release;
 use crate::recipe::hold::{OwnHold, least_sure};
 use crate::recipe::lockable::{Guard, LockOrder, Lockable};
@@ -19,7 +19,8 @@ use crate::session::observe::observer::{Label, Miss, Way};
 use crate::session::{LossReason, Session};
 use crate::sync;
 use crate::tenure::{LockState, Tenure};
-use crate::wait::bound::{AcquireOptions, Bound, Patience};
+use crate::wait::acquire_options::AcquireOptions;
+use crate::wait::limits::{TryOrWait, WaitLimits};
 use crate::znode::fencing::FencingToken;
 
 /// Several locks, taken as one: all or none.
@@ -79,7 +80,7 @@ impl MultiLock {
     /// # Errors
     /// Those of the parts' `lock`. Nothing is held then.
     pub fn lock(&self) -> Result<MultiLockGuard> {
-        self.lock_within(&Bound::none())
+        self.lock_within(&WaitLimits::none())
     }
 
     /// Takes all the locks if all are free; otherwise returns `None`. Waits for ZooKeeper's answers
@@ -106,8 +107,8 @@ impl MultiLock {
         }
     }
 
-    fn try_to_take_all(&self) -> Result<Option<Held>> {
-        let mut held = Held::default();
+    fn try_to_take_all(&self) -> Result<Option<HeldParts>> {
+        let mut held = HeldParts::default();
         if let Some(all) = self.parts.try_all(&mut held.0)? {
             return Ok(all.then_some(held));
         }
@@ -144,7 +145,7 @@ impl MultiLock {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<MultiLockGuard>> {
-        self.attempt(Patience::during(timeout))
+        self.attempt(TryOrWait::during(timeout))
     }
 
     /// Waits for all the locks until `deadline`; returns `None` when it has passed, and gives back
@@ -153,11 +154,11 @@ impl MultiLock {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MultiLockGuard>> {
-        self.attempt(Patience::until(deadline))
+        self.attempt(TryOrWait::until(deadline))
     }
 
-    fn attempt(&self, patience: Patience) -> Result<Option<MultiLockGuard>> {
-        patience.attempt(|| self.try_lock(), |bound| self.lock_within(bound))
+    fn attempt(&self, try_or_wait: TryOrWait) -> Result<Option<MultiLockGuard>> {
+        try_or_wait.attempt(|| self.try_lock(), |limits| self.lock_within(limits))
     }
 
     /// Waits for all the locks with one deadline and cancel token for the whole, and a report of
@@ -167,14 +168,14 @@ impl MultiLock {
     /// As [`lock`](Self::lock); also [`is_timeout`](Error::is_timeout) and
     /// [`is_cancelled`](Error::is_cancelled).
     pub fn lock_with(&self, options: AcquireOptions) -> Result<MultiLockGuard> {
-        let (patience, _) = options.begin()?;
+        let (try_or_wait, _) = options.begin()?;
         let first = self.paths().next().unwrap_or_default();
-        patience.insist(first, || self.try_lock(), |bound| self.lock_within(bound))
+        try_or_wait.insist(first, || self.try_lock(), |limits| self.lock_within(limits))
     }
 
-    fn lock_within(&self, bound: &Bound) -> Result<MultiLockGuard> {
+    fn lock_within(&self, limits: &WaitLimits) -> Result<MultiLockGuard> {
         let began = self.begin_to_tell();
-        match self.take_all(bound) {
+        match self.take_all(limits) {
             Ok(held) => Ok(self.guard(held, began)),
             Err(error) => {
                 self.tell_missed(began, Miss::of(&error));
@@ -183,12 +184,12 @@ impl MultiLock {
         }
     }
 
-    fn take_all(&self, bound: &Bound) -> Result<Held> {
+    fn take_all(&self, limits: &WaitLimits) -> Result<HeldParts> {
         let mut lost_before: Option<Arc<Tenure>> = None;
         loop {
-            let mut held = Held::default();
-            if let Err(error) = self.parts.take_all(bound, &mut held.0) {
-                held.give_up(bound);
+            let mut held = HeldParts::default();
+            if let Err(error) = self.parts.take_all(limits, &mut held.0) {
+                held.give_up(limits);
                 return Err(error);
             }
             let mut tenures = held.0.iter().map(|guard| guard.tenure());
@@ -199,7 +200,7 @@ impl MultiLock {
             let lost = Arc::clone(lost);
             // A lock that this thread also holds by another guard stays lost.
             if lost_before.is_some_and(|before| Arc::ptr_eq(&before, &lost)) {
-                held.give_up(bound);
+                held.give_up(limits);
                 return Err(lost.loss());
             }
             say!(
@@ -208,7 +209,7 @@ impl MultiLock {
                 "a lock was lost while others were waited for; taking all again"
             );
             lost_before = Some(lost);
-            held.give_up(bound);
+            held.give_up(limits);
         }
     }
 
@@ -232,7 +233,7 @@ impl MultiLock {
         }
     }
 
-    fn guard(&self, held: Held, began: Option<Instant>) -> MultiLockGuard {
+    fn guard(&self, held: HeldParts, began: Option<Instant>) -> MultiLockGuard {
         let tenures = held.0.iter().map(|guard| Arc::clone(guard.tenure()));
         let own = OwnHold::of(tenures, false);
         let whole = began.map(|began| {
@@ -327,36 +328,33 @@ impl fmt::Debug for MultiLockBuilder {
 /// Guards, given back in the reverse order in which they were taken, one right after the other: what
 /// ZooKeeper says of each is waited for at the end.
 #[derive(Default)]
-struct Held(Vec<Box<dyn Guard>>);
+struct HeldParts(Vec<Box<dyn Guard>>);
 
-impl Held {
+impl HeldParts {
     /// Gives all back; in the background if the caller may have no time left.
-    fn give_up(mut self, bound: &Bound) {
-        if bound.is_none() {
-            return;
-        }
-        while let Some(guard) = self.0.pop() {
-            guard.give_up();
+    fn give_up(mut self, limits: &WaitLimits) {
+        if !limits.is_none() {
+            drop(self.start_release(ReleaseMode::Background));
         }
     }
 
     /// The guards stay until what this returns has been confirmed: with the last handle of a
     /// client its session goes, and an answer that comes after that is none.
-    fn send_off(&mut self) -> Vec<Departure> {
+    fn start_release(&mut self, mode: ReleaseMode) -> Vec<PendingRelease> {
         let last_first = self.0.iter_mut().rev();
-        last_first.map(|guard| guard.send_off()).collect()
+        last_first.map(|guard| guard.start_release(mode)).collect()
     }
 }
 
-impl Drop for Held {
+impl Drop for HeldParts {
     fn drop(&mut self) {
         let Some(guard) = self.0.first() else {
             return;
         };
         // Not by its tenure: a permit that was sent off before has none.
         let session = Arc::clone(guard.session());
-        for departure in self.send_off() {
-            log_release(&session, departure.confirm());
+        for release in self.start_release(ReleaseMode::Foreground) {
+            log_release(&session, release.confirm());
         }
     }
 }
@@ -368,7 +366,7 @@ impl Drop for Held {
 #[clippy::has_significant_drop]
 #[must_use = "the locks are given back as soon as the guard is dropped"]
 pub struct MultiLockGuard {
-    held: Held,
+    held: HeldParts,
     own: Arc<OwnHold>,
     /// If the whole is told of, until it was told that it was given back.
     whole: Option<Whole>,
@@ -515,8 +513,8 @@ impl MultiLockGuard {
             (whole, held_for)
         });
         let mut confirmed = true;
-        for departure in self.held.send_off() {
-            let given_back = departure.confirm();
+        for release in self.held.start_release(ReleaseMode::Foreground) {
+            let given_back = release.confirm();
             confirmed &= given_back.is_ok();
             each(given_back);
         }

@@ -1,13 +1,15 @@
 //! [`Mutex`]: the fair, re-entrant lock, and its guard.
 
+mod builder;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use self::builder::MutexBuilder;
 use crate::client::Client;
-use crate::error::{Error, Result};
-use crate::global_queue::{GlobalQueue, WaitStrategy};
-use crate::local_queue::{Candidate, LocalQueue, Owned, Policy};
+use crate::error::Result;
+use crate::local_queue::{Candidate, LocalQueue, Owned};
 use crate::recipe::guard::{
     fencing_token_method, guard_traits, holding_methods, revocation_method, transaction_method,
     unlock_methods,
@@ -17,10 +19,8 @@ use crate::recipe::node_data::NodeData;
 use crate::recipe::participant::Participant;
 use crate::recipe::shown::show;
 use crate::session::Session;
-use crate::wait::bound::{AcquireOptions, Bound, Patience};
-use crate::znode::label::LockName;
-use crate::znode::names::{Class, Dialect, Grammar};
-use crate::znode::path::LockPath;
+use crate::wait::acquire_options::AcquireOptions;
+use crate::wait::limits::{TryOrWait, WaitLimits};
 
 /// A mutual-exclusion lock over all processes that use the same path.
 ///
@@ -72,22 +72,14 @@ impl Mutex {
     /// the folders above it.
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if the path is not possible.
+    /// [`is_invalid`](crate::Error::is_invalid) if the path is not possible.
     pub fn new(client: &Client, path: &str) -> Result<Self> {
         Self::builder(client, path).build()
     }
 
     /// Begins to build a lock at `path`.
     pub fn builder<'a>(client: &'a Client, path: &'a str) -> MutexBuilder<'a> {
-        MutexBuilder {
-            client,
-            path,
-            dialect: Dialect::default(),
-            name: None,
-            strategy: WaitStrategy::default(),
-            policy: Policy::default(),
-            data: None,
-        }
+        MutexBuilder::new(client, path)
     }
 
     /// Waits until this thread holds the lock.
@@ -117,14 +109,14 @@ impl Mutex {
     /// ```
     ///
     /// # Errors
-    /// [`is_connection_loss`](Error::is_connection_loss), [`is_no_auth`](Error::is_no_auth),
-    /// [`is_closed`](Error::is_closed), [`is_forked`](Error::is_forked), or a refusal by the
-    /// server. [`is_invalid`](Error::is_invalid) if a list shows that a [`RwLock`](crate::RwLock)
+    /// [`is_connection_loss`](crate::Error::is_connection_loss), [`is_no_auth`](crate::Error::is_no_auth),
+    /// [`is_closed`](crate::Error::is_closed), [`is_forked`](crate::Error::is_forked), or a refusal by the
+    /// server. [`is_invalid`](crate::Error::is_invalid) if a list shows that a [`RwLock`](crate::RwLock)
     /// is in use at this path: the two do not exclude each other. Nothing is left behind in
     /// ZooKeeper.
     #[inline]
     pub fn lock(&self) -> Result<MutexGuard> {
-        self.lock_within(&Bound::none(), &self.data)
+        self.lock_within(&WaitLimits::none(), &self.data)
     }
 
     /// Takes the lock if nobody holds it or waits for it, in this process or another; otherwise
@@ -158,7 +150,7 @@ impl Mutex {
     ///   [`transaction`](MutexGuard::transaction), or in the store that the job writes to.
     ///
     /// # Errors
-    /// As [`lock`](Self::lock); [`is_connection_loss`](Error::is_connection_loss) at once when
+    /// As [`lock`](Self::lock); [`is_connection_loss`](crate::Error::is_connection_loss) at once when
     /// there is no connection.
     #[inline]
     pub fn try_lock(&self) -> Result<Option<MutexGuard>> {
@@ -195,7 +187,7 @@ impl Mutex {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<MutexGuard>> {
-        self.attempt(Patience::during(timeout))
+        self.attempt(TryOrWait::during(timeout))
     }
 
     /// Waits for the lock until `deadline`; returns `None` when it has passed, even when ZooKeeper
@@ -221,23 +213,23 @@ impl Mutex {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<MutexGuard>> {
-        self.attempt(Patience::until(deadline))
+        self.attempt(TryOrWait::until(deadline))
     }
 
-    fn attempt(&self, patience: Patience) -> Result<Option<MutexGuard>> {
-        let wait = |bound: &Bound| self.lock_within(bound, &self.data);
-        patience.attempt(|| self.try_lock(), wait)
+    fn attempt(&self, try_or_wait: TryOrWait) -> Result<Option<MutexGuard>> {
+        let wait = |limits: &WaitLimits| self.lock_within(limits, &self.data);
+        try_or_wait.attempt(|| self.try_lock(), wait)
     }
 
     #[inline]
-    fn lock_within(&self, bound: &Bound, data: &NodeData) -> Result<MutexGuard> {
-        self.queue.acquire(bound, || data.now())?;
+    fn lock_within(&self, limits: &WaitLimits, data: &NodeData) -> Result<MutexGuard> {
+        self.queue.acquire(limits, || data.now())?;
         Ok(MutexGuard(Hold::new(&self.queue)))
     }
 
     /// As a part of a call that waits.
-    pub(super) fn take(&self, bound: &Bound) -> Result<MutexGuard> {
-        self.lock_within(bound, &self.data)
+    pub(super) fn take(&self, limits: &WaitLimits) -> Result<MutexGuard> {
+        self.lock_within(limits, &self.data)
     }
 
     /// Waits for the lock with a deadline, a cancel token, node data or a report of positions for
@@ -267,18 +259,18 @@ impl Mutex {
     /// ```
     ///
     /// # Errors
-    /// As [`lock`](Self::lock); also [`is_timeout`](Error::is_timeout),
-    /// [`is_cancelled`](Error::is_cancelled), and [`is_invalid`](Error::is_invalid) for data
+    /// As [`lock`](Self::lock); also [`is_timeout`](crate::Error::is_timeout),
+    /// [`is_cancelled`](crate::Error::is_cancelled), and [`is_invalid`](crate::Error::is_invalid) for data
     /// that ZooKeeper would not take.
     pub fn lock_with(&self, options: AcquireOptions) -> Result<MutexGuard> {
-        let (patience, data) = options
+        let (try_or_wait, data) = options
             .begin()
             .map_err(|error| error.context(self.path()))?;
         let data = self.data.or(self.queue.path(), data)?;
-        patience.insist(
+        try_or_wait.insist(
             self.path(),
             || self.try_within(&data),
-            |bound| self.lock_within(bound, &data),
+            |limits| self.lock_within(limits, &data),
         )
     }
 
@@ -336,7 +328,7 @@ impl Mutex {
     /// ```
     ///
     /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if it is a participant of another lock; otherwise as
+    /// [`is_invalid`](crate::Error::is_invalid) if it is a participant of another lock; otherwise as
     /// [`try_lock`](Self::try_lock).
     pub fn revoke(&self, participant: &Participant) -> Result<bool> {
         self.queue.revoke(participant.path())
@@ -377,7 +369,7 @@ impl Mutex {
     /// Gives the lock back at once if this process keeps it idle (see [`MutexBuilder::linger`]).
     ///
     /// # Errors
-    /// [`is_connection_loss`](Error::is_connection_loss) if ZooKeeper has not confirmed it yet; the
+    /// [`is_connection_loss`](crate::Error::is_connection_loss) if ZooKeeper has not confirmed it yet; the
     /// release goes on in the background.
     pub fn release_idle(&self) -> Result<()> {
         self.queue.session().refuse_child()?;
@@ -391,7 +383,7 @@ impl Mutex {
     }
 
     /// Whether anything else shares this lock's state: a clone of it, or a guard.
-    pub(crate) fn is_shared(&self) -> bool {
+    pub(super) fn is_shared(&self) -> bool {
         Arc::strong_count(&self.queue) > 1
     }
 
@@ -419,186 +411,7 @@ impl fmt::Debug for Mutex {
         show(f, "Mutex", self.path(), self.session(), |shown| {
             shown
                 .field("label", &self.queue.label())
-                .field("here", &self.queue.glance());
-        })
-    }
-}
-
-/// Settings of a [`Mutex`]; made by [`Mutex::builder`].
-#[derive(Debug)]
-#[must_use]
-pub struct MutexBuilder<'a> {
-    client: &'a Client,
-    path: &'a str,
-    dialect: Dialect,
-    name: Option<LockName>,
-    strategy: WaitStrategy,
-    policy: Policy,
-    data: Option<Vec<u8>>,
-}
-
-impl MutexBuilder<'_> {
-    /// Whose node names to use. Defaults to Curator's. All programs that share a folder must agree.
-    pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.dialect = dialect;
-        self
-    }
-
-    /// The part of the node names that belongs to this lock, so that several locks can share one
-    /// folder: children of other names are ignored. Defaults to the dialect's (`lock-` or
-    /// `__lock__`).
-    pub fn name(mut self, name: LockName) -> Self {
-        self.name = Some(name);
-        self
-    }
-
-    /// How to wait for those ahead. Defaults to [`WaitStrategy::PredecessorWatch`].
-    pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
-        self.strategy = strategy;
-        self
-    }
-
-    /// Whether threads of this process hand the lock to each other without asking ZooKeeper, as
-    /// long as no other process is known to wait. Defaults to yes.
-    ///
-    /// Once this process knows that another one waits, it gives the lock away at the next release,
-    /// or as [`max_handoffs`](Self::max_handoffs) and [`max_tenure`](Self::max_tenure) allow. So by
-    /// default a newcomer that is known here waits for at most one section of ours. Detection takes
-    /// one watch event: usually well under a millisecond, some milliseconds when all processors are
-    /// busy with short sections.
-    pub fn local_hand_off(mut self, on: bool) -> Self {
-        self.policy.hand_off = on;
-        self
-    }
-
-    /// How many more times the lock changes hands inside this process once another process is known
-    /// to wait. Defaults to 0, or to no limit if [`max_tenure`](Self::max_tenure) is set.
-    ///
-    /// A larger number gives this process more throughput and others longer waits: with `n`,
-    /// another process that is known to wait waits for at most `n + 1` sections of ours.
-    ///
-    /// ```
-    /// # fn main() -> zklock::Result<()> {
-    /// # let server = zklock_test::Server::start().expect("a port");
-    /// # let client = zklock::Client::connect(&server.connect_string())?;
-    /// // While others wait: up to 65 sections of this process in a row, for up to about a second.
-    /// let lock = zklock::Mutex::builder(&client, "/locks/counter")
-    ///     .max_handoffs(64)
-    ///     .max_tenure(std::time::Duration::from_secs(1))
-    ///     .build()?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn max_handoffs(mut self, most: u32) -> Self {
-        self.policy.max_handoffs = Some(most);
-        self
-    }
-
-    /// For how long the lock goes on changing hands inside this process once another process is
-    /// known to wait. Defaults to no limit of time; [`max_handoffs`](Self::max_handoffs) still
-    /// counts. The section that runs when the time is over is not cut short.
-    pub fn max_tenure(mut self, most: Duration) -> Self {
-        self.policy.max_tenure = Some(most);
-        self
-    }
-
-    /// How long this process keeps the lock when none of its threads wants it, so that taking it
-    /// again is a local operation. Defaults to zero: not at all.
-    ///
-    /// When another process queues, an idle lock is given up at once: the newcomer waits for one
-    /// watch event and one delete. So it is refused beside [`WaitStrategy::Polling`]. [`Mutex::release_idle`], dropping the `Mutex` and closing the
-    /// client give it up, too.
-    ///
-    /// ```
-    /// # fn main() -> zklock::Result<()> {
-    /// # let server = zklock_test::Server::start().expect("a port");
-    /// # let client = zklock::Client::connect(&server.connect_string())?;
-    /// let lock = zklock::Mutex::builder(&client, "/locks/cursor")
-    ///     .linger(std::time::Duration::from_secs(5))
-    ///     .build()?;
-    /// for _ in 0..1_000 {
-    ///     let _guard = lock.lock()?; // asks ZooKeeper the first time, and after others
-    /// }
-    /// lock.release_idle()?; // done for now: let others in without a wait
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn linger(mut self, linger: Duration) -> Self {
-        self.policy.linger = linger;
-        self
-    }
-
-    /// Whether others may ask for the lock back (see [`MutexGuard::revocation`]). Defaults to no.
-    ///
-    /// Costs one read in the background for each acquire that goes to ZooKeeper. Once somebody has
-    /// asked, the lock is neither handed to another thread of this process nor kept idle.
-    pub fn revocable(mut self, revocable: bool) -> Self {
-        self.policy.revocable = revocable;
-        self
-    }
-
-    /// Whether the thread that holds the lock can lock it again. Defaults to yes. With `false`, that
-    /// thread gets an error at once, by every verb, whose
-    /// [`is_would_deadlock`](Error::is_would_deadlock) is true.
-    ///
-    /// A hold belongs to a thread, and re-entry cannot tell a nested call from other work that
-    /// happens to run on the same thread while it holds. Thread pools and executors do that: in
-    /// rayon, a thread that waits in `join` or `scope` takes up other jobs; on an executor of one
-    /// thread, a task that awaits while it holds lets the others run. Use `false` where sections run
-    /// on such threads, and let the refused work try again later: to wait there would stop the very
-    /// thread that is to give the lock back.
-    ///
-    /// ```
-    /// # fn main() -> zklock::Result<()> {
-    /// # let server = zklock_test::Server::start().expect("a port");
-    /// # let client = zklock::Client::connect(&server.connect_string())?;
-    /// let lock = zklock::Mutex::builder(&client, "/locks/counter").reentrant(false).build()?;
-    /// let _guard = lock.lock()?;
-    /// let refused = lock.lock().expect_err("this thread is inside");
-    /// assert!(refused.is_would_deadlock());
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn reentrant(mut self, reentrant: bool) -> Self {
-        self.policy.reentrant = reentrant;
-        self
-    }
-
-    /// The name under which the client's [`Observer`](crate::Observer) hears of this lock. Defaults
-    /// to none: a path may name a customer, and there may be millions of paths.
-    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
-        self.policy.label = Some(label.into());
-        self
-    }
-
-    /// What the contender's node holds for others to read. Defaults to who we are: host, process
-    /// id, thread and time (see [`Identity`](crate::Identity)).
-    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.data = Some(data.into());
-        self
-    }
-
-    /// Builds the lock. Nothing is asked of ZooKeeper yet.
-    ///
-    /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible, or two
-    /// settings contradict each other; [`is_forked`](Error::is_forked).
-    pub fn build(self) -> Result<Mutex> {
-        self.client.session().refuse_child()?;
-        let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
-        self.policy.check(&folder, self.strategy)?;
-        let data = NodeData::checked(&folder, self.data)?;
-        let queue = GlobalQueue::new(
-            self.client.session(),
-            folder,
-            Grammar::mutex(self.dialect, self.name),
-            Class::Exclusive,
-            self.strategy,
-            !self.policy.linger.is_zero(),
-        );
-        Ok(Mutex {
-            queue: Owned::new(LocalQueue::new(queue, self.policy), self.client.keep()),
-            data,
+                .field("here", &self.queue.debug_state());
         })
     }
 }

@@ -15,7 +15,7 @@ const REQUEST_OVERHEAD_BYTES: usize = 4096;
 
 /// The data that a lock writes: its own, or who we are.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct NodeData(Option<Arc<[u8]>>);
+pub(super) struct NodeData(Option<Arc<[u8]>>);
 
 impl NodeData {
     /// Checks data for a node in `folder`.

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::global_queue::Queued;
+use crate::global_queue::QueuedNode;
 use crate::znode::identity::Identity;
 use crate::znode::names::Class;
 
@@ -44,7 +44,7 @@ pub struct Participant {
 
 impl Participant {
     /// The contenders of a folder, in order.
-    pub(crate) fn all(queued: Vec<Queued>, own: &[String], idle: &[String]) -> Vec<Self> {
+    pub(crate) fn all(queued: Vec<QueuedNode>, own: &[String], idle: &[String]) -> Vec<Self> {
         let queued = queued.into_iter().enumerate();
         queued
             .map(|(position, queued)| Self {

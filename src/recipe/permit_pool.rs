@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::global_queue::{
-    Claim, Departure, GlobalQueue, Limit, PermitFolder, Queued, WaitStrategy,
+    AcquireRequest, GlobalQueue, Limit, PendingRelease, PermitFolder, QueuedNode, ReleaseMode,
+    WaitStrategy,
 };
 use crate::local_queue::{LocalQueue, Owned, Policy};
 use crate::recipe::guard::log_release;
@@ -22,13 +23,14 @@ use crate::session::observe::observer::{Label, Miss, Way};
 use crate::session::{Session, Waiter};
 use crate::sync;
 use crate::tenure::Tenure;
-use crate::wait::bound::{AcquireOptions, Bound, Patience};
+use crate::wait::acquire_options::AcquireOptions;
+use crate::wait::limits::{TryOrWait, WaitLimits};
 use crate::znode::identity::Identity;
 use crate::znode::names::{Class, Dialect, Grammar};
 use crate::znode::path::{LockPath, split};
 
 /// Permits, and the lock in front of them.
-pub(crate) struct PermitPool {
+pub(super) struct PermitPool {
     queue: Arc<Owned<LocalQueue>>,
     permits: PermitFolder,
     home: LockPath,
@@ -39,18 +41,14 @@ pub(crate) struct PermitPool {
 /// Gives the lock in front of the permits back, also on unwinding.
 struct InFront<'a> {
     queue: &'a LocalQueue,
-    bound: &'a Bound,
+    limits: &'a WaitLimits,
 }
 
 impl Drop for InFront<'_> {
     fn drop(&mut self) {
-        if self.bound.is_none() {
-            // Nobody relies on its end.
-            drop(self.queue.send_off());
-        } else {
-            // The caller may have no time to look for others.
-            self.queue.release_in_background();
-        }
+        // Nobody relies on its end.
+        let mode = ReleaseMode::of_caller(self.limits);
+        drop(self.queue.start_release(mode));
     }
 }
 
@@ -100,14 +98,14 @@ impl PermitPool {
     pub(crate) fn acquire(
         self: &Arc<Self>,
         count: usize,
-        bound: &Bound,
+        limits: &WaitLimits,
         data: &NodeData,
     ) -> Result<HeldPermits> {
         let began = sync::now();
         let observation = self.session().observation();
         let _waits = observation.waits();
         let waited = || sync::now().saturating_duration_since(began);
-        match self.take_in_turn(count, bound, data) {
+        match self.take_in_turn(count, limits, data) {
             Ok(tenure) => Ok(self.lease(tenure, waited())),
             Err(error) => {
                 observation.failed(&self.label, waited(), &error);
@@ -116,28 +114,33 @@ impl PermitPool {
         }
     }
 
-    fn take_in_turn(&self, count: usize, bound: &Bound, data: &NodeData) -> Result<Arc<Tenure>> {
+    fn take_in_turn(
+        &self,
+        count: usize,
+        limits: &WaitLimits,
+        data: &NodeData,
+    ) -> Result<Arc<Tenure>> {
         loop {
-            self.queue.acquire(bound, || data.now())?;
+            self.queue.acquire(limits, || data.now())?;
             let in_front = InFront {
                 queue: &self.queue,
-                bound,
+                limits,
             };
-            let waiter = Waiter::new(self.session(), bound);
+            let waiter = Waiter::new(self.session(), limits);
             let told = Cell::new(false);
             let behind = || {
                 if !told.replace(true) {
                     self.session().observation().queued(&self.label);
                 }
             };
-            let claim = Claim {
+            let request = AcquireRequest {
                 count,
                 behind: &behind,
-                reporter: bound.reporter.as_deref(),
-                ..Claim::plain(data.now())
+                reporter: limits.reporter.as_deref(),
+                ..AcquireRequest::plain(data.now())
             };
             let first = self.queue.tenure();
-            match self.permits.acquire(&waiter, &claim, &first) {
+            match self.permits.acquire(&waiter, &request, &first) {
                 Ok(tenure) => return Ok(tenure),
                 // The lock in front was lost: another may count now.
                 Err(error) if error.is_lock_lost() => {
@@ -180,17 +183,17 @@ impl PermitPool {
         if !self.permits.has_free(count)? || !self.queue.try_acquire(|| data.now())? {
             return Ok(None);
         }
-        let bound = Bound::none();
+        let limits = WaitLimits::none();
         let _in_front = InFront {
             queue: &self.queue,
-            bound: &bound,
+            limits: &limits,
         };
-        let waiter = Waiter::new(self.session(), &bound);
-        let claim = Claim {
+        let waiter = Waiter::new(self.session(), &limits);
+        let request = AcquireRequest {
             count,
-            ..Claim::plain(data.now())
+            ..AcquireRequest::plain(data.now())
         };
-        self.permits.try_acquire(&waiter, &claim)
+        self.permits.try_acquire(&waiter, &request)
     }
 
     fn lease(self: &Arc<Self>, tenure: Arc<Tenure>, waited: Duration) -> HeldPermits {
@@ -259,42 +262,42 @@ impl PermitPool {
             shown
                 .field("label", &self.label)
                 .field("permits_here", &permits)
-                .field("in_front", &self.queue.glance());
+                .field("in_front", &self.queue.debug_state());
         })
     }
 
     pub(crate) fn attempt(
         self: &Arc<Self>,
         count: usize,
-        patience: Patience,
+        try_or_wait: TryOrWait,
     ) -> Result<Option<HeldPermits>> {
-        let wait = |bound: &Bound| self.acquire(count, bound, &self.data);
-        patience.attempt(|| self.try_acquire(count), wait)
+        let wait = |limits: &WaitLimits| self.acquire(count, limits, &self.data);
+        try_or_wait.attempt(|| self.try_acquire(count), wait)
     }
 
-    pub(crate) fn acquire_with(
+    pub(super) fn acquire_with(
         self: &Arc<Self>,
         count: usize,
         options: AcquireOptions,
     ) -> Result<HeldPermits> {
-        let (patience, data) = options
+        let (try_or_wait, data) = options
             .begin()
             .map_err(|error| error.context(self.path()))?;
         let data = self.data.or(&self.home, data)?;
-        patience.insist(
+        try_or_wait.insist(
             self.path(),
             || self.try_within(count, &data),
-            |bound| self.acquire(count, bound, &data),
+            |limits| self.acquire(count, limits, &data),
         )
     }
 
     /// As a part of a call that waits.
-    pub(crate) fn take(self: &Arc<Self>, count: usize, bound: &Bound) -> Result<HeldPermits> {
-        self.acquire(count, bound, &self.data)
+    pub(crate) fn take(self: &Arc<Self>, count: usize, limits: &WaitLimits) -> Result<HeldPermits> {
+        self.acquire(count, limits, &self.data)
     }
 
-    pub(crate) fn acquire_plainly(self: &Arc<Self>, count: usize) -> Result<HeldPermits> {
-        self.take(count, &Bound::none())
+    pub(super) fn acquire_plainly(self: &Arc<Self>, count: usize) -> Result<HeldPermits> {
+        self.take(count, &WaitLimits::none())
     }
 }
 
@@ -304,7 +307,12 @@ impl PermitPool {
 /// front. Of our own session we know which are held (`tenures`). Of another, those wait that do not
 /// fit, and those of the same acquire, which hold the same identity. A maximum that was lowered
 /// makes nobody a waiter.
-fn say_who_holds(leases: &mut [Queued], first: Option<&Queued>, max: u32, tenures: &[String]) {
+fn say_who_holds(
+    leases: &mut [QueuedNode],
+    first: Option<&QueuedNode>,
+    max: u32,
+    tenures: &[String],
+) {
     leases.sort_by_key(|lease| lease.stat.czxid);
     let max = usize::try_from(max).unwrap_or(usize::MAX);
     let over = leases.len().saturating_sub(max);
@@ -353,7 +361,7 @@ impl<'a> Settings<'a> {
 }
 
 /// Leases that are ours until this is dropped.
-pub(crate) struct HeldPermits {
+pub(super) struct HeldPermits {
     pool: Arc<PermitPool>,
     /// Empty once released.
     tenure: Option<Arc<Tenure>>,
@@ -389,35 +397,25 @@ impl HeldPermits {
     /// As dropping them, but says whether that went well. The pool stays until then: with it the
     /// last handle of the client could go, and the session before the answer.
     pub(crate) fn unlock(mut self) -> Result<()> {
-        self.send_off().confirm()
+        self.start_release(ReleaseMode::Foreground).confirm()
     }
 
-    /// Gives them back, and does not wait for ZooKeeper to confirm it.
-    pub(crate) fn send_off(&mut self) -> Departure {
+    /// Gives them back, and does not wait for ZooKeeper to confirm it: in neither mode for anything.
+    pub(crate) fn start_release(&mut self, _: ReleaseMode) -> PendingRelease {
         let tenure = self.let_go();
-        tenure.map_or_else(|| Departure::over(Ok(())), |tenure| self.give_back(&tenure))
+        tenure.map_or_else(
+            || PendingRelease::over(Ok(())),
+            |tenure| self.give_back(&tenure),
+        )
     }
 
-    /// As [`HeldPermits::unlock`], in the background.
-    pub(crate) fn abandon(mut self) {
-        drop(self.send_off());
-    }
-
-    fn give_back(&self, tenure: &Arc<Tenure>) -> Departure {
+    fn give_back(&self, tenure: &Arc<Tenure>) -> PendingRelease {
         // Before the tenure ends, which was there for longer.
         let held_for = self
             .held_since
             .map(|since| sync::now().saturating_duration_since(since));
-        let departure = self.pool.permits.send_off(tenure);
-        let Some(held_for) = held_for else {
-            return departure;
-        };
-        // Not the semaphore: the last handle of the client could go with it, on the link's thread.
-        let session = Arc::clone(self.session());
-        let label = self.pool.label.clone();
-        departure.tell(move |confirmed| {
-            session.observation().released(&label, held_for, confirmed);
-        })
+        let release = self.pool.permits.start_release(tenure);
+        release.tell_released(self.session(), &self.pool.label, held_for)
     }
 }
 

@@ -1,5 +1,6 @@
 //! [`RwLock`]: many readers or one writer, and their guards.
 
+mod builder;
 mod candidate;
 mod downgrade_error;
 
@@ -7,11 +8,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use self::builder::RwLockBuilder;
 pub use self::downgrade_error::DowngradeError;
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::global_queue::{GlobalQueue, WaitStrategy};
-use crate::local_queue::{LocalQueue, Owned, Policy, SharedQueue, holds_already};
+use crate::global_queue::ReleaseMode;
+use crate::local_queue::{LocalQueue, Owned, SharedQueue, holds_already};
 use crate::recipe::guard::{
     fencing_token_method, guard_traits, holding_methods, revocation_method, transaction_method,
     unlock_methods,
@@ -21,10 +23,8 @@ use crate::recipe::node_data::NodeData;
 use crate::recipe::participant::Participant;
 use crate::recipe::shown::show;
 use crate::session::Session;
-use crate::wait::bound::{AcquireOptions, Bound, Patience};
-use crate::znode::label::RwLabels;
-use crate::znode::names::{Class, Dialect, Grammar};
-use crate::znode::path::LockPath;
+use crate::wait::acquire_options::AcquireOptions;
+use crate::wait::limits::{TryOrWait, WaitLimits};
 
 /// A lock that many readers or one writer can hold, over all processes that use the same path.
 ///
@@ -91,16 +91,7 @@ impl RwLock {
 
     /// Begins to build a lock at `path`.
     pub fn builder<'a>(client: &'a Client, path: &'a str) -> RwLockBuilder<'a> {
-        RwLockBuilder {
-            client,
-            path,
-            dialect: Dialect::default(),
-            labels: None,
-            strategy: WaitStrategy::default(),
-            policy: Policy::default(),
-            reentrant: true,
-            data: None,
-        }
+        RwLockBuilder::new(client, path)
     }
 
     /// Waits until this thread may read. While ZooKeeper cannot be reached it waits as long as the
@@ -109,7 +100,7 @@ impl RwLock {
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub fn read(&self) -> Result<RwReadGuard> {
-        self.read_within(&Bound::none(), &self.data)
+        self.read_within(&WaitLimits::none(), &self.data)
     }
 
     /// Reads if no writer holds the lock or waits for it; otherwise returns `None` and writes
@@ -144,7 +135,7 @@ impl RwLock {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn try_read_for(&self, timeout: Duration) -> Result<Option<RwReadGuard>> {
-        self.attempt_to_read(Patience::during(timeout))
+        self.attempt_to_read(TryOrWait::during(timeout))
     }
 
     /// Waits until this thread may read, but not beyond `deadline`; `None` when that has passed. A
@@ -153,12 +144,12 @@ impl RwLock {
     /// # Errors
     /// As [`read`](Self::read).
     pub fn try_read_until(&self, deadline: Instant) -> Result<Option<RwReadGuard>> {
-        self.attempt_to_read(Patience::until(deadline))
+        self.attempt_to_read(TryOrWait::until(deadline))
     }
 
-    fn attempt_to_read(&self, patience: Patience) -> Result<Option<RwReadGuard>> {
-        let wait = |bound: &Bound| self.read_within(bound, &self.data);
-        patience.attempt(|| self.try_read(), wait)
+    fn attempt_to_read(&self, try_or_wait: TryOrWait) -> Result<Option<RwReadGuard>> {
+        let wait = |limits: &WaitLimits| self.read_within(limits, &self.data);
+        try_or_wait.attempt(|| self.try_read(), wait)
     }
 
     /// Waits until this thread may read, with a deadline, a cancel token, node data or a report of
@@ -167,35 +158,35 @@ impl RwLock {
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
     pub fn read_with(&self, options: AcquireOptions) -> Result<RwReadGuard> {
-        let (patience, data) = options
+        let (try_or_wait, data) = options
             .begin()
             .map_err(|error| error.context(self.path()))?;
         let data = self.data.or(self.writers.path(), data)?;
-        patience.insist(
+        try_or_wait.insist(
             self.path(),
             || self.try_read_within(&data),
-            |bound| self.read_within(bound, &data),
+            |limits| self.read_within(limits, &data),
         )
     }
 
     /// As a part of a call that waits.
-    pub(super) fn take_to_read(&self, bound: &Bound) -> Result<RwReadGuard> {
-        self.read_within(bound, &self.data)
+    pub(super) fn take_to_read(&self, limits: &WaitLimits) -> Result<RwReadGuard> {
+        self.read_within(limits, &self.data)
     }
 
-    fn read_within(&self, bound: &Bound, data: &NodeData) -> Result<RwReadGuard> {
+    fn read_within(&self, limits: &WaitLimits, data: &NodeData) -> Result<RwReadGuard> {
         self.refuse_reentry()?;
-        self.read_anyhow(bound, data)
+        self.read_anyhow(limits, data)
     }
 
     /// Also as a re-entry that others are refused: a writer becomes a reader.
-    fn read_anyhow(&self, bound: &Bound, data: &NodeData) -> Result<RwReadGuard> {
+    fn read_anyhow(&self, limits: &WaitLimits, data: &NodeData) -> Result<RwReadGuard> {
         self.session().refuse_child()?;
         if let Some(writing) = self.write_on()? {
             let writing = writing.tenure();
-            self.readers.acquire_under(writing, bound, &data.now())?;
+            self.readers.acquire_under(writing, limits, &data.now())?;
         } else {
-            self.readers.acquire(bound, || data.now())?;
+            self.readers.acquire(limits, || data.now())?;
         }
         Ok(RwReadGuard(Hold::new(&self.readers)))
     }
@@ -215,7 +206,7 @@ impl RwLock {
     /// As [`Mutex::lock`](crate::Mutex::lock), and
     /// [`is_would_deadlock`](Error::is_would_deadlock) if this thread reads.
     pub fn write(&self) -> Result<RwWriteGuard> {
-        self.write_within(&Bound::none(), &self.data)
+        self.write_within(&WaitLimits::none(), &self.data)
     }
 
     /// Takes the write lock if nobody reads, writes or waits; otherwise returns `None` and writes
@@ -250,7 +241,7 @@ impl RwLock {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn try_write_for(&self, timeout: Duration) -> Result<Option<RwWriteGuard>> {
-        self.attempt_to_write(Patience::during(timeout))
+        self.attempt_to_write(TryOrWait::during(timeout))
     }
 
     /// Waits until this thread may write, but not beyond `deadline`; `None` when that has passed. A
@@ -259,12 +250,12 @@ impl RwLock {
     /// # Errors
     /// As [`write`](Self::write).
     pub fn try_write_until(&self, deadline: Instant) -> Result<Option<RwWriteGuard>> {
-        self.attempt_to_write(Patience::until(deadline))
+        self.attempt_to_write(TryOrWait::until(deadline))
     }
 
-    fn attempt_to_write(&self, patience: Patience) -> Result<Option<RwWriteGuard>> {
-        let wait = |bound: &Bound| self.write_within(bound, &self.data);
-        patience.attempt(|| self.try_write(), wait)
+    fn attempt_to_write(&self, try_or_wait: TryOrWait) -> Result<Option<RwWriteGuard>> {
+        let wait = |limits: &WaitLimits| self.write_within(limits, &self.data);
+        try_or_wait.attempt(|| self.try_write(), wait)
     }
 
     /// Waits until this thread may write, with a deadline, a cancel token, node data or a report of
@@ -273,27 +264,27 @@ impl RwLock {
     /// # Errors
     /// As [`write`](Self::write) and [`Mutex::lock_with`](crate::Mutex::lock_with).
     pub fn write_with(&self, options: AcquireOptions) -> Result<RwWriteGuard> {
-        let (patience, data) = options
+        let (try_or_wait, data) = options
             .begin()
             .map_err(|error| error.context(self.path()))?;
         let data = self.data.or(self.writers.path(), data)?;
-        patience.insist(
+        try_or_wait.insist(
             self.path(),
             || self.try_write_within(&data),
-            |bound| self.write_within(bound, &data),
+            |limits| self.write_within(limits, &data),
         )
     }
 
     /// As a part of a call that waits.
-    pub(super) fn take_to_write(&self, bound: &Bound) -> Result<RwWriteGuard> {
-        self.write_within(bound, &self.data)
+    pub(super) fn take_to_write(&self, limits: &WaitLimits) -> Result<RwWriteGuard> {
+        self.write_within(limits, &self.data)
     }
 
-    fn write_within(&self, bound: &Bound, data: &NodeData) -> Result<RwWriteGuard> {
+    fn write_within(&self, limits: &WaitLimits, data: &NodeData) -> Result<RwWriteGuard> {
         if !self.write_again()? {
             // On the connection of the delete our create comes after it.
-            drop(self.readers.send_off_idle());
-            self.writers.acquire(bound, || data.now())?;
+            drop(self.readers.start_idle_release());
+            self.writers.acquire(limits, || data.now())?;
         }
         Ok(RwWriteGuard(Hold::new(&self.writers), self.clone()))
     }
@@ -425,214 +416,8 @@ impl fmt::Debug for RwLock {
         show(f, "RwLock", self.path(), self.session(), |shown| {
             shown
                 .field("label", &self.writers.label())
-                .field("writers_here", &self.writers.glance())
-                .field("readers_here", &self.readers.glance());
-        })
-    }
-}
-
-/// Settings of a [`RwLock`]; made by [`RwLock::builder`].
-#[derive(Debug)]
-#[must_use]
-pub struct RwLockBuilder<'a> {
-    client: &'a Client,
-    path: &'a str,
-    dialect: Dialect,
-    labels: Option<(String, String)>,
-    strategy: WaitStrategy,
-    policy: Policy,
-    reentrant: bool,
-    data: Option<Vec<u8>>,
-}
-
-impl RwLockBuilder<'_> {
-    /// Whose node names to use. Defaults to Curator's. All programs that share a folder must agree.
-    pub fn dialect(mut self, dialect: Dialect) -> Self {
-        self.dialect = dialect;
-        self
-    }
-
-    /// Queues with a read-write recipe of your own, which tells readers from writers by a label in
-    /// front of the number, whatever comes before the label: `[host]-R-0000000001` and
-    /// `[host]-W-0000000002` have the labels `-R-` and `-W-`. Takes the place of the
-    /// [`dialect`](Self::dialect).
-    ///
-    /// Our own nodes are named `<32 hex digits><label><10 digits>`, so the other programs must
-    /// accept any prefix, too. They must order by the number; their readers must wait for the
-    /// writers ahead, and their writers for everybody ahead. Every node whose name ends in a label
-    /// and a number counts as a contender. A [downgrade](RwWriteGuard::downgrade) makes a reader's
-    /// node with the writer's number.
-    ///
-    /// A label has 2 to 128 bytes, contains no `/`, and ends in one `-` or `_`, which separates it
-    /// from the number. Neither label may end in the other. [`build`](Self::build) checks this.
-    ///
-    /// ```
-    /// # fn main() -> zklock::Result<()> {
-    /// # let server = zklock_test::Server::start().expect("a port");
-    /// # let client = zklock::Client::connect(&server.connect_string())?;
-    /// let catalogue = zklock::RwLock::builder(&client, "/locks/catalogue")
-    ///     .node_labels("-R-", "-W-")
-    ///     .build()?;
-    /// let reading = catalogue.read()?; // ...-R-0000000001
-    /// # drop(reading);
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn node_labels(mut self, read: impl Into<String>, write: impl Into<String>) -> Self {
-        self.labels = Some((read.into(), write.into()));
-        self
-    }
-
-    /// The former name of [`node_labels`](Self::node_labels), one letter from that of the
-    /// [`label`](Self::label) that observers hear.
-    #[doc(hidden)]
-    #[deprecated(note = "renamed to `node_labels`")]
-    pub fn labels(self, read: impl Into<String>, write: impl Into<String>) -> Self {
-        self.node_labels(read, write)
-    }
-
-    /// How to wait for those ahead. Defaults to [`WaitStrategy::PredecessorWatch`].
-    pub fn wait_strategy(mut self, strategy: WaitStrategy) -> Self {
-        self.strategy = strategy;
-        self
-    }
-
-    /// Whether writing threads of this process hand the lock to each other without asking
-    /// ZooKeeper; see [`MutexBuilder::local_hand_off`](crate::MutexBuilder::local_hand_off).
-    /// Defaults to yes. A waiting reader ends it, even one of this process.
-    pub fn local_hand_off(mut self, on: bool) -> Self {
-        self.policy.hand_off = on;
-        self
-    }
-
-    /// How long this process keeps the write lock when none of its threads wants it; see
-    /// [`MutexBuilder::linger`](crate::MutexBuilder::linger). Defaults to zero: not at all. A
-    /// reader ends it, even one of this process. Of the readers, see
-    /// [`read_linger`](Self::read_linger).
-    pub fn linger(mut self, linger: Duration) -> Self {
-        self.policy.linger = linger;
-        self
-    }
-
-    /// How long this process keeps its place among the readers when its last reading thread has
-    /// left, so that reading again is a local operation. Defaults to zero: not at all. For locks
-    /// that are read often and seldom written.
-    ///
-    /// A writer ends it, and no reader overtakes a writer whom this process has heard of:
-    ///
-    /// - A writer of this process, through the same `RwLock` or a clone, has the node deleted before
-    ///   it queues.
-    /// - Any other writer waits, beyond the readers who are inside, for one watch event to reach this
-    ///   process, one list (the event does not tell writers from readers) and one delete. Until the
-    ///   event is there, readers go on joining, as they join those who are inside. A server that is
-    ///   late with the event delays the writer by as much; when contact is lost, nobody joins, and
-    ///   with the next contact the place is given up.
-    /// - A [`try_write`](RwLock::try_write) queues for up to 200 ms to find out.
-    ///
-    /// [`RwLock::release_idle`], dropping the `RwLock` and closing the client end it, too. While it
-    /// is kept, the client proves its session by writes, as it does for any lock that is held.
-    ///
-    /// ```no_run
-    /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
-    /// let catalogue = zklock::RwLock::builder(&client, "/locks/catalogue")
-    ///     .read_linger(std::time::Duration::from_secs(5))
-    ///     .build()?;
-    /// for _ in 0..1_000 {
-    ///     let _reading = catalogue.read()?; // asks ZooKeeper the first time, and after writers
-    /// }
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn read_linger(mut self, linger: Duration) -> Self {
-        self.policy.read_linger = linger;
-        self
-    }
-
-    /// For how long the write lock goes on changing hands inside this process once others wait; see
-    /// [`MutexBuilder::max_tenure`](crate::MutexBuilder::max_tenure).
-    pub fn max_tenure(mut self, most: Duration) -> Self {
-        self.policy.max_tenure = Some(most);
-        self
-    }
-
-    /// How many more times the write lock changes hands inside this process once others wait;
-    /// see [`MutexBuilder::max_handoffs`](crate::MutexBuilder::max_handoffs).
-    pub fn max_handoffs(mut self, most: u32) -> Self {
-        self.policy.max_handoffs = Some(most);
-        self
-    }
-
-    /// Whether others may ask for the lock back; see
-    /// [`MutexBuilder::revocable`](crate::MutexBuilder::revocable). Defaults to no. Once somebody
-    /// has asked, no other thread joins the readers who are inside.
-    pub fn revocable(mut self, revocable: bool) -> Self {
-        self.policy.revocable = revocable;
-        self
-    }
-
-    /// Whether a thread that reads or writes can do so again, and a thread that writes can also
-    /// read. Defaults to yes. With `false` it gets an error at once, by every verb, whose
-    /// [`is_would_deadlock`](Error::is_would_deadlock) is true; see
-    /// [`MutexBuilder::reentrant`](crate::MutexBuilder::reentrant) for when to want that.
-    /// [`downgrade`](RwWriteGuard::downgrade) works all the same.
-    pub fn reentrant(mut self, reentrant: bool) -> Self {
-        self.reentrant = reentrant;
-        self
-    }
-
-    /// The name under which the client's [`Observer`](crate::Observer) hears of this lock; see
-    /// [`MutexBuilder::label`](crate::MutexBuilder::label). Defaults to none.
-    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
-        self.policy.label = Some(label.into());
-        self
-    }
-
-    /// What the contenders' nodes hold for others to read. Defaults to who we are: host, process
-    /// id, thread and time.
-    pub fn data(mut self, data: impl Into<Vec<u8>>) -> Self {
-        self.data = Some(data.into());
-        self
-    }
-
-    /// Builds the lock. Nothing is asked of ZooKeeper yet.
-    ///
-    /// # Errors
-    /// [`is_invalid`](Error::is_invalid) if the path or a setting is not possible, or two
-    /// settings contradict each other; [`is_forked`](Error::is_forked).
-    pub fn build(self) -> Result<RwLock> {
-        self.client.session().refuse_child()?;
-        let folder = LockPath::parse(self.path).map_err(Error::invalid)?;
-        self.policy.check(&folder, self.strategy)?;
-        let data = NodeData::checked(&folder, self.data)?;
-        let grammar = match self.labels {
-            Some((read, write)) => Grammar::rw_labelled(RwLabels::new(read, write)?),
-            None => Grammar::rw(self.dialect),
-        };
-        let queue = |class| {
-            GlobalQueue::new(
-                self.client.session(),
-                folder.clone(),
-                grammar.clone(),
-                class,
-                self.strategy,
-                match class {
-                    Class::Read => !self.policy.read_linger.is_zero(),
-                    _ => !self.policy.linger.is_zero(),
-                },
-            )
-        };
-        Ok(RwLock {
-            readers: Owned::new(
-                SharedQueue::new(queue(Class::Read), self.policy.clone()),
-                self.client.keep(),
-            ),
-            reentrant: self.reentrant,
-            writers: Owned::new(
-                LocalQueue::new(queue(Class::Write), self.policy),
-                self.client.keep(),
-            ),
-            data,
+                .field("writers_here", &self.writers.debug_state())
+                .field("readers_here", &self.readers.debug_state());
         })
     }
 }
@@ -694,10 +479,10 @@ impl RwWriteGuard {
     /// that the write lock was lost, or that the folder's sequence numbers are almost used up (from
     /// 2,000,000,000 on), where no reader can keep a writer's place.
     pub fn downgrade(mut self) -> std::result::Result<RwReadGuard, DowngradeError> {
-        match self.1.read_anyhow(&Bound::none(), &self.1.data) {
+        match self.1.read_anyhow(&WaitLimits::none(), &self.1.data) {
             Ok(reading) => {
                 // The reader stands in its place; nobody relies on its end.
-                drop(self.send_off());
+                drop(self.start_release(ReleaseMode::Foreground));
                 Ok(reading)
             }
             Err(error) => Err(DowngradeError::new(self, error)),

@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 
 use crate::client::Client;
 use crate::error::{Error, Result};
-use crate::global_queue::{Departure, Limit, WaitStrategy};
+use crate::global_queue::{Limit, PendingRelease, ReleaseMode, WaitStrategy};
 use crate::link::ConnectString;
 use crate::recipe::guard::{guard_traits, holding_methods};
 use crate::recipe::participant::Participant;
 use crate::recipe::permit_pool::{HeldPermits, PermitPool, Settings};
 use crate::recipe::shared_count::SharedCount;
 use crate::session::Session;
-use crate::wait::bound::{AcquireOptions, Bound, Patience};
+use crate::wait::acquire_options::AcquireOptions;
+use crate::wait::limits::{TryOrWait, WaitLimits};
 use crate::znode::names::Dialect;
 use crate::znode::path::LockPath;
 
@@ -142,7 +143,7 @@ impl Semaphore {
     /// As [`acquire_many`](Self::acquire_many).
     pub fn try_acquire_many_for(&self, count: u32, timeout: Duration) -> Result<Option<Permit>> {
         let count = at_least_one(count)?;
-        let lease = self.pool.attempt(count, Patience::during(timeout))?;
+        let lease = self.pool.attempt(count, TryOrWait::during(timeout))?;
         Ok(lease.map(Permit))
     }
 
@@ -153,7 +154,7 @@ impl Semaphore {
     /// As [`acquire_many`](Self::acquire_many).
     pub fn try_acquire_many_until(&self, count: u32, deadline: Instant) -> Result<Option<Permit>> {
         let count = at_least_one(count)?;
-        let lease = self.pool.attempt(count, Patience::until(deadline))?;
+        let lease = self.pool.attempt(count, TryOrWait::until(deadline))?;
         Ok(lease.map(Permit))
     }
 
@@ -178,7 +179,10 @@ impl Semaphore {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub fn try_acquire_for(&self, timeout: Duration) -> Result<Option<Permit>> {
-        Ok(self.pool.attempt(1, Patience::during(timeout))?.map(Permit))
+        Ok(self
+            .pool
+            .attempt(1, TryOrWait::during(timeout))?
+            .map(Permit))
     }
 
     /// Waits for a permit until `deadline`; returns `None` when it has passed. A deadline in the
@@ -187,7 +191,10 @@ impl Semaphore {
     /// # Errors
     /// As [`acquire`](Self::acquire).
     pub fn try_acquire_until(&self, deadline: Instant) -> Result<Option<Permit>> {
-        Ok(self.pool.attempt(1, Patience::until(deadline))?.map(Permit))
+        Ok(self
+            .pool
+            .attempt(1, TryOrWait::until(deadline))?
+            .map(Permit))
     }
 
     /// Waits for a permit with a deadline, a cancel token, node data or a report of positions for
@@ -210,9 +217,9 @@ impl Semaphore {
     }
 
     /// As a part of a call that waits.
-    pub(super) fn take(&self, count: u32, bound: &Bound) -> Result<Permit> {
+    pub(super) fn take(&self, count: u32, limits: &WaitLimits) -> Result<Permit> {
         let count = at_least_one(count)?;
-        self.pool.take(count, bound).map(Permit)
+        self.pool.take(count, limits).map(Permit)
     }
 
     /// Changes the maximum while the semaphore is in use, for this object, its clones, and
@@ -468,8 +475,8 @@ impl Permit {
     holding_methods!();
 
     /// Gives it back, and does not wait for ZooKeeper to confirm it.
-    pub(crate) fn send_off(&mut self) -> Departure {
-        self.0.send_off()
+    pub(crate) fn start_release(&mut self, mode: ReleaseMode) -> PendingRelease {
+        self.0.start_release(mode)
     }
 
     /// How many permits these are.

@@ -13,7 +13,8 @@ use crate::recipe::guard::{
 use crate::recipe::participant::Participant;
 use crate::recipe::permit_pool::{HeldPermits, PermitPool, Settings};
 use crate::session::Session;
-use crate::wait::bound::{AcquireOptions, Bound, Patience};
+use crate::wait::acquire_options::AcquireOptions;
+use crate::wait::limits::{TryOrWait, WaitLimits};
 use crate::znode::names::Dialect;
 
 /// A mutual-exclusion lock whose guard can be sent to another thread and released there.
@@ -89,7 +90,7 @@ impl SemaphoreMutex {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<SemaphoreMutexGuard>> {
-        let lease = self.pool.attempt(1, Patience::during(timeout))?;
+        let lease = self.pool.attempt(1, TryOrWait::during(timeout))?;
         Ok(lease.map(SemaphoreMutexGuard))
     }
 
@@ -99,7 +100,7 @@ impl SemaphoreMutex {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<SemaphoreMutexGuard>> {
-        let lease = self.pool.attempt(1, Patience::until(deadline))?;
+        let lease = self.pool.attempt(1, TryOrWait::until(deadline))?;
         Ok(lease.map(SemaphoreMutexGuard))
     }
 
@@ -113,8 +114,8 @@ impl SemaphoreMutex {
     }
 
     /// As a part of a call that waits.
-    pub(super) fn take(&self, bound: &Bound) -> Result<SemaphoreMutexGuard> {
-        self.pool.take(1, bound).map(SemaphoreMutexGuard)
+    pub(super) fn take(&self, limits: &WaitLimits) -> Result<SemaphoreMutexGuard> {
+        self.pool.take(1, limits).map(SemaphoreMutexGuard)
     }
 
     /// The holder and after it the waiters, over all processes; a snapshot.

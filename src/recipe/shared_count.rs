@@ -8,9 +8,8 @@ use crate::error::{Error, Result};
 use crate::global_queue::count;
 use crate::recipe::count_changes::CountChanges;
 use crate::recipe::shown::show;
-use crate::session::backend::Refusal;
-use crate::session::{CallError, Contact, Step, Waiter};
-use crate::wait::bound::Bound;
+use crate::session::{CallError, Contact, Refusal, Step, Waiter};
+use crate::wait::limits::WaitLimits;
 use crate::znode::path::LockPath;
 
 /// A number in a node that all processes read and change, such as the maximum of a
@@ -57,7 +56,7 @@ impl SharedCount {
     /// [`is_invalid`](Error::is_invalid) if the node holds anything but four bytes;
     /// otherwise as [`Mutex::lock`](crate::Mutex::lock).
     pub fn get(&self) -> Result<i32> {
-        self.persist(|contact| {
+        self.retry(|contact| {
             let value = count::read(contact, &self.path, self.initial, None)?;
             Ok(Some(value.number))
         })
@@ -69,7 +68,7 @@ impl SharedCount {
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub fn set(&self, number: i32) -> Result<()> {
         let data = Arc::from(number.to_be_bytes());
-        self.persist(|contact| {
+        self.retry(|contact| {
             count::put(contact, &self.path, &data)?;
             Ok(Some(()))
         })
@@ -185,10 +184,10 @@ impl SharedCount {
         done.map_err(|error| error.into_error(session.target(), self.path.as_str()))
     }
 
-    fn persist<T>(&self, step: impl FnMut(&Contact<'_>) -> Step<Option<T>>) -> Result<T> {
-        let bound = Bound::none();
-        let waiter = Waiter::new(self.client.session(), &bound);
-        waiter.persist(self.path.as_str(), step)
+    fn retry<T>(&self, step: impl FnMut(&Contact<'_>) -> Step<Option<T>>) -> Result<T> {
+        let limits = WaitLimits::none();
+        let waiter = Waiter::new(self.client.session(), &limits);
+        waiter.retry(self.path.as_str(), step)
     }
 }
 

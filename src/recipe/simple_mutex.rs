@@ -17,7 +17,8 @@ use crate::recipe::participant::Participant;
 use crate::recipe::shown::show;
 use crate::session::Session;
 use crate::session::observe::observer::Label;
-use crate::wait::bound::{AcquireOptions, Bound, Patience};
+use crate::wait::acquire_options::AcquireOptions;
+use crate::wait::limits::{TryOrWait, WaitLimits};
 use crate::znode::path::LockPath;
 
 /// The unfair classic: one plain ephemeral node, and whoever creates it holds.
@@ -81,7 +82,7 @@ impl SimpleMutex {
     /// # Errors
     /// As [`Mutex::lock`](crate::Mutex::lock).
     pub fn lock(&self) -> Result<SimpleMutexGuard> {
-        self.lock_within(&Bound::none(), &self.data)
+        self.lock_within(&WaitLimits::none(), &self.data)
     }
 
     /// Takes the lock if nobody holds it; otherwise returns `None` and writes nothing to ZooKeeper.
@@ -118,7 +119,7 @@ impl SimpleMutex {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn try_lock_for(&self, timeout: Duration) -> Result<Option<SimpleMutexGuard>> {
-        self.attempt(Patience::during(timeout))
+        self.attempt(TryOrWait::during(timeout))
     }
 
     /// Waits for the lock until `deadline`; returns `None` when it has passed. A deadline in the
@@ -127,23 +128,23 @@ impl SimpleMutex {
     /// # Errors
     /// As [`lock`](Self::lock).
     pub fn try_lock_until(&self, deadline: Instant) -> Result<Option<SimpleMutexGuard>> {
-        self.attempt(Patience::until(deadline))
+        self.attempt(TryOrWait::until(deadline))
     }
 
-    fn attempt(&self, patience: Patience) -> Result<Option<SimpleMutexGuard>> {
-        let wait = |bound: &Bound| self.lock_within(bound, &self.data);
-        patience.attempt(|| self.try_lock(), wait)
+    fn attempt(&self, try_or_wait: TryOrWait) -> Result<Option<SimpleMutexGuard>> {
+        let wait = |limits: &WaitLimits| self.lock_within(limits, &self.data);
+        try_or_wait.attempt(|| self.try_lock(), wait)
     }
 
     #[inline]
-    fn lock_within(&self, bound: &Bound, data: &NodeData) -> Result<SimpleMutexGuard> {
-        self.queue.acquire(bound, || data.now())?;
+    fn lock_within(&self, limits: &WaitLimits, data: &NodeData) -> Result<SimpleMutexGuard> {
+        self.queue.acquire(limits, || data.now())?;
         Ok(SimpleMutexGuard(Hold::new(&self.queue)))
     }
 
     /// As a part of a call that waits.
-    pub(super) fn take(&self, bound: &Bound) -> Result<SimpleMutexGuard> {
-        self.lock_within(bound, &self.data)
+    pub(super) fn take(&self, limits: &WaitLimits) -> Result<SimpleMutexGuard> {
+        self.lock_within(limits, &self.data)
     }
 
     /// Waits for the lock with a deadline, a cancel token, node data or a report of positions for
@@ -152,14 +153,14 @@ impl SimpleMutex {
     /// # Errors
     /// As [`Mutex::lock_with`](crate::Mutex::lock_with).
     pub fn lock_with(&self, options: AcquireOptions) -> Result<SimpleMutexGuard> {
-        let (patience, data) = options
+        let (try_or_wait, data) = options
             .begin()
             .map_err(|error| error.context(self.path()))?;
         let data = self.data.or(self.queue.path(), data)?;
-        patience.insist(
+        try_or_wait.insist(
             self.path(),
             || self.try_within(&data),
-            |bound| self.lock_within(bound, &data),
+            |limits| self.lock_within(limits, &data),
         )
     }
 
@@ -228,7 +229,7 @@ impl fmt::Debug for SimpleMutex {
         show(f, "SimpleMutex", self.path(), self.session(), |shown| {
             shown
                 .field("label", &self.queue.label())
-                .field("here", &self.queue.glance());
+                .field("here", &self.queue.debug_state());
         })
     }
 }

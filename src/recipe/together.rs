@@ -8,7 +8,7 @@ use crate::local_queue::{Candidates, take_together, try_together};
 use crate::recipe::lockable::{Guard, LockOrder, Lockable};
 use crate::session::Session;
 use crate::sync::atomic::{AtomicBool, Ordering};
-use crate::wait::bound::Bound;
+use crate::wait::limits::WaitLimits;
 
 /// How often one call asks for several at once in vain, at the cost of a create and a delete for each
 /// lock behind the one where somebody was ahead.
@@ -49,7 +49,7 @@ impl Parts {
     }
 
     /// Takes all locks. On an error, `held` are those that were taken before.
-    pub(super) fn take_all(&self, bound: &Bound, held: &mut Guards) -> Result<()> {
+    pub(super) fn take_all(&self, limits: &WaitLimits, held: &mut Guards) -> Result<()> {
         let mut in_vain = 0;
         while held.len() < self.locks.len() {
             let is_first = held.is_empty();
@@ -62,11 +62,11 @@ impl Parts {
             let candidates = self.candidates(held.len(), most);
             let (_, next) = &self.locks[held.len()];
             if candidates.is_empty() {
-                held.push(next.0.take(bound)?);
+                held.push(next.0.take(limits)?);
                 continue;
             }
             let session = next.0.session();
-            let others_ahead = take_together(session, candidates, bound, || self.push(held))?;
+            let others_ahead = take_together(session, candidates, limits, || self.push(held))?;
             in_vain += u32::from(others_ahead);
             if is_first {
                 self.behind_lately.store(others_ahead, Ordering::Relaxed);

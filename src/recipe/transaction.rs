@@ -11,9 +11,7 @@ use zklock_protocol::{ANY_VERSION, CreateMode, Reply, Request};
 use self::plan::{Planned, in_question, plan};
 
 use crate::error::{Error, Result, StepRefusal};
-use crate::session::backend::Refusal;
-use crate::session::site::new_node;
-use crate::session::{CallError, Changes, Contact, LossReason, Step};
+use crate::session::{CallError, Changes, Contact, LossReason, Refusal, Step, new_node};
 use crate::tenure::Tenure;
 use crate::znode::path;
 
@@ -90,7 +88,7 @@ pub enum Outcome {
 }
 
 impl<'g> Transaction<'g> {
-    pub(crate) fn fenced_by(fence: Vec<&'g Tenure>) -> Self {
+    pub(super) fn fenced_by(fence: Vec<&'g Tenure>) -> Self {
         Self {
             fence,
             steps: Vec::new(),

@@ -10,7 +10,7 @@ use super::hold::OwnHold;
 use crate::error::{Error, Result};
 use crate::session::LossReason;
 use crate::tenure::LockState;
-use crate::wait::announcement::Listener;
+use crate::wait::once_event::Listener;
 use crate::znode::fencing::FencingToken;
 
 /// Shows other threads the state of a guard: for worker threads that act under a lock which another
@@ -51,7 +51,7 @@ pub struct HoldView {
 }
 
 impl HoldView {
-    pub(crate) fn of(own: &Arc<OwnHold>) -> Self {
+    pub(super) fn of(own: &Arc<OwnHold>) -> Self {
         Self {
             own: Arc::clone(own),
             lost: own.listen(),

@@ -4,11 +4,11 @@
 ///
 /// Set it with [`ClientBuilder::acl`](crate::ClientBuilder::acl). Defaults to [`Acl::open`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Acl(pub(crate) Vec<AclEntry>);
+pub struct Acl(pub(super) Vec<AclEntry>);
 
 /// One line of an [`Acl`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct AclEntry {
+pub(super) struct AclEntry {
     pub(crate) scheme: String,
     pub(crate) id: String,
     pub(crate) permissions: Permissions,

@@ -22,7 +22,7 @@ pub(crate) enum CallError {
     Left(Error),
 }
 
-/// What a piece of work that makes calls came to.
+/// The outcome of a piece of work that makes calls.
 pub(crate) type Step<T> = std::result::Result<T, CallError>;
 
 impl NoContact {

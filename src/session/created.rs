@@ -1,12 +1,13 @@
-//! What became of a create whose answer was lost.
+//! The fate of a create whose answer was lost.
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use super::backend::{Created, Refusal};
 use super::call_error::{CallError, Step};
-use super::contact::{Contact, found};
+use super::contact::Contact;
 use super::orphan::Proof;
+use super::verbs::found;
 use crate::link::Epoch;
 
 /// Looks for what creates, whose replies were lost, may have made: children of `folder` that begin

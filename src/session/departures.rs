@@ -1,4 +1,4 @@
-//! What goes on in the background and outlasts a session if that ends first: a persistent node that a
+//! Jobs of the background that outlast a session if that ends first, as they remove a persistent node that a
 //! member of a rendezvous is to take along. The end of a client waits for it, for a while.
 
 use std::sync::Arc;

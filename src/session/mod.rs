@@ -5,8 +5,25 @@
 //! changes, tells everything that depends on an epoch when that is lost, and removes what could not
 //! be removed at once ([`orphans`]).
 //!
+//! # You may stop reading here
+//! Locks see of the session what is re-exported below, and no more:
+//!
+//! | what | for |
+//! |---|---|
+//! | [`Session`] | what a client has: its state, its jobs and timers, what stands and falls with it |
+//! | [`Waiter`] | a thread that waits: for a contact, within its limits, and over broken connections |
+//! | [`Contact`] | one connection of one epoch, and the [verbs] by which ZooKeeper is asked |
+//! | [`CallError`], [`Refusal`] | why a verb has no answer, and what that means |
+//! | [`Watch`] | an interest in a node, and the proof that lies in its silence |
+//! | [`Orphan`], [`Proof`], [`PendingCall`] | our own nodes that must go, now or when they can |
+//! | [`EpochBound`], [`LocalLock`], [`OnTimer`], [`OnWatchEvent`] | what the session calls above |
+//!
+//! All else is private to this folder: how a call travels and who waits for it ([`own_call`]), the
+//! registry of [watches], the [phases](phase), the [clean-up](sweep), and the [seam](backend) to
+//! the link, which is another reader's story.
+//!
 //! # Who may change what
-//! `Session::state` guards all of [`State`]. While it is locked, no call to ZooKeeper is made,
+//! `Session::state` guards all of [`SessionState`]. While it is locked, no call to ZooKeeper is made,
 //! nothing is logged, no caller's code runs, and nothing below the seam is called. Lock order: a
 //! lock's local queue, then `Session::state`, then the locks of watches, the job queues, signals and
 //! the link, of which none calls back up.
@@ -14,10 +31,10 @@
 //! Whoever must hear of something is told before it is logged: a logger is somebody else's code,
 //! and may block or panic.
 
-pub(crate) mod acl;
-pub(crate) mod backend;
+mod acl;
+mod backend;
 mod call_error;
-pub(crate) mod connection;
+mod connection;
 mod contact;
 mod created;
 mod departures;
@@ -25,28 +42,29 @@ mod epoch_bound;
 mod loss;
 #[cfg(all(test, shuttle))]
 pub(crate) mod memory;
-mod notice;
 pub(crate) mod observe;
 mod orphan;
 mod orphans;
 mod own_call;
 mod patrol;
-mod pending_deletes;
-mod persist;
+mod pending_call;
 mod phase;
 mod refusal;
-pub(crate) mod retry;
+mod retry;
+mod retry_policy;
 #[cfg(all(test, not(shuttle)))]
 pub(crate) mod scripted;
-pub(crate) mod site;
+mod site;
 mod sweep;
 mod together;
 mod transitions;
 mod trouble;
+mod verbs;
 mod waiter;
+mod watch_state;
 mod watches;
 #[cfg(not(shuttle))]
-pub(crate) mod zk;
+mod zk;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock, Weak};
@@ -54,10 +72,12 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender};
 
+pub use self::acl::{Acl, Permissions};
 use self::backend::Backend;
+pub(crate) use self::backend::{Batching, Created};
 pub(crate) use self::call_error::{CallError, Step};
-use self::connection::{ConnectionEvent, ConnectionState};
-pub(crate) use self::contact::{Changes, Contact, Seen, found, gone};
+pub use self::connection::{ConnectionEvent, ConnectionState};
+pub(crate) use self::contact::Contact;
 pub(crate) use self::created::{find_all_created, find_plain};
 use self::departures::Departures;
 pub(crate) use self::epoch_bound::EpochBound;
@@ -66,16 +86,19 @@ use self::observe::observer::Observer;
 pub(crate) use self::observe::{Observation, Stats};
 pub(crate) use self::orphan::{ID, Orphan, Proof};
 use self::orphans::Orphans;
-pub(crate) use self::pending_deletes::PendingDeletes;
-pub(crate) use self::phase::NoContact;
-use self::phase::{Connection, SessionPhase};
-use self::retry::RetryPolicy;
-use self::site::Site;
+pub(crate) use self::pending_call::PendingCall;
+use self::phase::{Connection, NoContact, SessionPhase};
+pub(crate) use self::refusal::Refusal;
+pub use self::retry_policy::RetryPolicy;
+pub(crate) use self::site::{Site, new_node};
 pub(crate) use self::together::{ChangedAndListed, Listing};
 use self::trouble::Trouble;
+pub(crate) use self::verbs::{Changes, Seen, found, gone};
 pub(crate) use self::waiter::Waiter;
 use self::watches::Watches;
 pub(crate) use self::watches::{OnWatchEvent, Wake, Watch};
+#[cfg(not(shuttle))]
+pub(crate) use self::zk::ToSession;
 use crate::error::{Error, Result};
 use crate::fork::ForkCheck;
 use crate::job_queue::JobQueue;
@@ -111,7 +134,7 @@ pub(crate) struct Session {
     retry: RetryPolicy,
     backend: OnceLock<Arc<dyn Backend>>,
     site: Site,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
     /// The number of the connection that is open, 0 while none is. Written under `state`, read
     /// anywhere: a tenure is proven on one connection and suspect on any other.
     connection: AtomicU64,
@@ -119,18 +142,18 @@ pub(crate) struct Session {
     /// Requests that nobody waits for: orphans to remove, tenures to look at after a reconnect,
     /// idle tenures to end. While it is stuck on a silent connection, until the link has cut that,
     /// further jobs wait: nothing that a holder must be told depends on them.
-    chores: JobQueue,
+    background: JobQueue,
     departures: Arc<Departures>,
     orphans: Orphans,
     observation: Observation,
 }
 
-struct State {
+struct SessionState {
     phase: SessionPhase,
     next_key: u64,
     /// Threads that want to know of every change of the connection.
     waiters: BTreeMap<u64, Arc<Signal>>,
-    /// What stands with the epoch.
+    /// Stand and fall with the epoch.
     tenures: BTreeMap<u64, Weak<dyn EpochBound>>,
     /// A timer runs that will look at them; see [`patrol`].
     patrolling: bool,
@@ -155,7 +178,7 @@ impl Session {
             retry,
             backend: OnceLock::new(),
             site,
-            state: Mutex::new(State {
+            state: Mutex::new(SessionState {
                 phase,
                 next_key: 0,
                 waiters: BTreeMap::new(),
@@ -167,11 +190,11 @@ impl Session {
             }),
             connection: AtomicU64::new(0),
             watches: Watches::default(),
-            chores: JobQueue::new("zklock-chores", usize::MAX, {
+            background: JobQueue::new("zklock-chores", usize::MAX, {
                 let this = Weak::clone(this);
                 move || {
                     if let Some(session) = this.upgrade() {
-                        session.chore_panicked();
+                        session.background_panicked();
                     }
                 }
             }),
@@ -210,7 +233,7 @@ impl Session {
         &self.observation
     }
 
-    /// What was counted, and what stands now.
+    /// The counts so far, and what stands now.
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = self.observation.stats();
         if !self.is_forked() {
@@ -398,7 +421,7 @@ impl Session {
 
     /// Runs `job` on `zklock-chores`. Not after the end.
     pub(crate) fn submit(&self, job: impl FnOnce() + Send + 'static) {
-        self.chores.run(job);
+        self.background.run(job);
     }
 
     /// As [`submit`](Self::submit), and the end waits for it, for half of its bound.
@@ -419,9 +442,9 @@ impl Session {
         };
         // In a model, time is an event like any other.
         if cfg!(shuttle) {
-            self.chores.run(call);
+            self.background.run(call);
         } else {
-            self.chores.run_at(at, call);
+            self.background.run_at(at, call);
         }
     }
 
@@ -430,8 +453,8 @@ impl Session {
     pub(crate) fn after_pause(&self, times: u32, job: impl FnOnce() + Send + 'static) {
         let at = sync::now().checked_add(self.retry.pause(times));
         match at.filter(|_| !cfg!(shuttle)) {
-            Some(at) => self.chores.run_at(at, job),
-            None => self.chores.run(job),
+            Some(at) => self.background.run_at(at, job),
+            None => self.background.run(job),
         }
     }
 
@@ -441,7 +464,7 @@ impl Session {
     }
 }
 
-impl State {
+impl SessionState {
     fn key(&mut self) -> u64 {
         self.next_key += 1;
         self.next_key

@@ -11,7 +11,7 @@ use crate::znode::path;
 pub(crate) enum Orphan {
     /// A node of ours.
     Node { path: String },
-    /// What a create may have made: a child of `folder` whose name begins with `prefix`, which
+    /// The node that a create may have made: a child of `folder` whose name begins with `prefix`, which
     /// holds the GUID of that one create.
     Created { folder: String, prefix: String },
     /// A node of ours with a name that others use, too.
@@ -19,7 +19,7 @@ pub(crate) enum Orphan {
 }
 
 /// One that is to go, and the session that it belongs to.
-pub(super) type Left = (Orphan, Arc<Epoch>);
+pub(super) type OwnedOrphan = (Orphan, Arc<Epoch>);
 
 impl Orphan {
     /// For a sequential create at `path`.
@@ -76,7 +76,7 @@ impl Proof {
 pub(crate) const ID: &str = " id=";
 
 /// The end of a node's data that holds a GUID, if it does.
-pub(crate) fn id_of(data: &[u8]) -> Option<&[u8]> {
+pub(super) fn id_of(data: &[u8]) -> Option<&[u8]> {
     const GUID_DIGITS: usize = 32;
     let at = data.len().checked_sub(ID.len() + GUID_DIGITS)?;
     let id = &data[at..];

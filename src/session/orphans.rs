@@ -15,8 +15,8 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
 
 use super::Session;
-use super::orphan::{Left, Orphan};
-use super::sweep::{Kept, Swept};
+use super::orphan::{Orphan, OwnedOrphan};
+use super::sweep::{KeptWhy, Swept};
 use crate::link::Epoch;
 use crate::sync::Mutex;
 
@@ -25,12 +25,12 @@ pub(super) const SLICE: usize = 64;
 
 #[derive(Default)]
 pub(super) struct Orphans {
-    state: Mutex<State>,
+    state: Mutex<OrphanQueue>,
 }
 
 #[derive(Default)]
-struct State {
-    queue: VecDeque<Left>,
+struct OrphanQueue {
+    queue: VecDeque<OwnedOrphan>,
     sweeper: Sweeper,
     /// There is a new connection since the present slice was begun.
     again: bool,
@@ -118,7 +118,7 @@ impl Session {
             left -= 1;
             self.observation().orphan_cleaned(left);
         }
-        if let Some(Kept::ForNow(why)) = &why {
+        if let Some(KeptWhy::ForNow(why)) = &why {
             let target = &self.target;
             say!(
                 self,
@@ -131,7 +131,7 @@ impl Session {
     }
 
     /// Puts back what stays, and says when to go on.
-    fn swept(self: &Arc<Self>, removed: usize, kept: Vec<Left>, why: Option<&Kept>) {
+    fn swept(self: &Arc<Self>, removed: usize, kept: Vec<OwnedOrphan>, why: Option<&KeptWhy>) {
         let mut state = self.orphans.state.lock();
         // Behind the others, of which there may be some that nobody refuses.
         state.queue.extend(kept);
@@ -145,11 +145,11 @@ impl Session {
         match why {
             _ if state.again => {}
             None => {}
-            Some(Kept::OutOfContact) => {
+            Some(KeptWhy::OutOfContact) => {
                 state.sweeper = Sweeper::Idle;
                 return;
             }
-            Some(Kept::ForNow(_)) => {
+            Some(KeptWhy::ForNow(_)) => {
                 let times = state.put_off;
                 state.put_off += 1;
                 state.sweeper = Sweeper::Pausing;
@@ -175,8 +175,8 @@ mod tests {
     use zklock_protocol::{Reply, Request};
 
     use super::*;
-    use crate::session::connection::ConnectionState;
-    use crate::session::retry::RetryPolicy;
+    use crate::session::ConnectionState;
+    use crate::session::RetryPolicy;
     use crate::session::scripted::stage;
     use crate::sync::atomic::{AtomicBool, Ordering};
 
@@ -201,7 +201,7 @@ mod tests {
         session.reap(node("/locks/a"), &stage.epoch);
         assert!(
             session
-                .chores
+                .background
                 .wait_ended(Instant::now() + Duration::from_secs(30))
         );
         assert_eq!(session.state(), ConnectionState::Closed);

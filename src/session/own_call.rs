@@ -21,11 +21,11 @@ pub(super) struct OwnCall {
     connection: Connection,
     /// As they were sent.
     requests: Vec<Request>,
-    outcome: Mutex<Outcome>,
+    outcome: Mutex<CallState>,
     caller: Arc<Signal>,
 }
 
-enum Outcome {
+enum CallState {
     Pending,
     Answered(Vec<Answer>),
     Left,
@@ -69,7 +69,7 @@ impl OwnCall {
             session: Arc::downgrade(session),
             connection: connection.clone(),
             requests,
-            outcome: Mutex::new(Outcome::Pending),
+            outcome: Mutex::new(CallState::Pending),
             caller: Arc::clone(caller),
         });
         let completion: Arc<dyn Completion> = call.clone();
@@ -85,11 +85,15 @@ impl OwnCall {
         }
     }
 
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     /// The answers, if they have come.
     pub(super) fn take(&self) -> Option<Vec<Answer>> {
         let mut outcome = self.outcome.lock();
-        match std::mem::replace(&mut *outcome, Outcome::Left) {
-            Outcome::Answered(answers) => Some(answers),
+        match std::mem::replace(&mut *outcome, CallState::Left) {
+            CallState::Answered(answers) => Some(answers),
             other => {
                 *outcome = other;
                 None
@@ -99,22 +103,22 @@ impl OwnCall {
 
     /// Leaves, unless the answers have come.
     pub(super) fn leave(&self) -> Result<(), Vec<Answer>> {
-        match std::mem::replace(&mut *self.outcome.lock(), Outcome::Left) {
-            Outcome::Answered(answers) => Err(answers),
-            Outcome::Pending | Outcome::Left | Outcome::LeftTo(_) => Ok(()),
+        match std::mem::replace(&mut *self.outcome.lock(), CallState::Left) {
+            CallState::Answered(answers) => Err(answers),
+            CallState::Pending | CallState::Left | CallState::LeftTo(_) => Ok(()),
         }
     }
 
     /// Leaves to `late` what comes, or what has come.
     pub(super) fn leave_to(&self, late: Late) {
         let mut outcome = self.outcome.lock();
-        match std::mem::replace(&mut *outcome, Outcome::Left) {
-            Outcome::Answered(answers) => {
+        match std::mem::replace(&mut *outcome, CallState::Left) {
+            CallState::Answered(answers) => {
                 drop(outcome);
                 late(answers);
             }
-            Outcome::Pending | Outcome::Left | Outcome::LeftTo(_) => {
-                *outcome = Outcome::LeftTo(late);
+            CallState::Pending | CallState::Left | CallState::LeftTo(_) => {
+                *outcome = CallState::LeftTo(late);
             }
         }
     }
@@ -211,19 +215,19 @@ impl Completion for OwnCall {
             }
         }
         let mut outcome = self.outcome.lock();
-        match std::mem::replace(&mut *outcome, Outcome::Left) {
-            Outcome::LeftTo(late) => {
+        match std::mem::replace(&mut *outcome, CallState::Left) {
+            CallState::LeftTo(late) => {
                 drop(outcome);
                 late(answers);
                 return;
             }
-            Outcome::Pending => {
-                *outcome = Outcome::Answered(answers);
+            CallState::Pending => {
+                *outcome = CallState::Answered(answers);
                 drop(outcome);
                 self.caller.raise(Wakes::DONE);
                 return;
             }
-            Outcome::Left | Outcome::Answered(_) => drop(outcome),
+            CallState::Left | CallState::Answered(_) => drop(outcome),
         }
         let Some(session) = session else {
             return;
@@ -239,7 +243,7 @@ mod tests {
     use zklock_protocol::{ANY_VERSION, ErrorCode, opcode};
 
     use super::*;
-    use crate::session::site::new_node;
+    use crate::session::new_node;
 
     fn create(path: &str, mode: CreateMode) -> Request {
         new_node(path.to_owned(), &[], mode)

@@ -36,7 +36,7 @@ enum Phase {
 
 /// The state of the session.
 #[derive(Debug)]
-pub(crate) struct SessionPhase {
+pub(super) struct SessionPhase {
     phase: Phase,
     /// Since when there is no connection.
     out_of_contact_since: Instant,
@@ -52,14 +52,14 @@ pub(crate) enum NoContact {
 }
 
 impl SessionPhase {
-    pub(crate) fn new(now: Instant) -> Self {
+    pub(super) fn new(now: Instant) -> Self {
         Self {
             phase: Phase::Connecting,
             out_of_contact_since: now,
         }
     }
 
-    pub(crate) fn state(&self) -> ConnectionState {
+    pub(super) fn state(&self) -> ConnectionState {
         match self.phase {
             Phase::Connecting => ConnectionState::Connecting,
             Phase::Suspended(_) => ConnectionState::Suspended,
@@ -68,12 +68,12 @@ impl SessionPhase {
         }
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
+    pub(super) fn is_closed(&self) -> bool {
         matches!(self.phase, Phase::Closed)
     }
 
     /// The present session, connected or not.
-    pub(crate) fn epoch(&self) -> Option<&Arc<Epoch>> {
+    pub(super) fn epoch(&self) -> Option<&Arc<Epoch>> {
         match &self.phase {
             Phase::Connected(connection) => Some(&connection.epoch),
             Phase::Suspended(epoch) => Some(epoch),
@@ -82,7 +82,7 @@ impl SessionPhase {
     }
 
     /// The connection that is open, unless its lease has run out.
-    pub(crate) fn open(&self) -> Result<&Connection, NoContact> {
+    pub(super) fn open(&self) -> Result<&Connection, NoContact> {
         match &self.phase {
             Phase::Connected(connection) if connection.epoch.lease().is_alive() => Ok(connection),
             Phase::Closed => Err(NoContact::Closed),
@@ -92,7 +92,7 @@ impl SessionPhase {
 
     /// The session on the open connection, if its lease has run out and nobody has declared it
     /// lost yet.
-    pub(crate) fn lapsed(&self) -> Option<&Arc<Epoch>> {
+    pub(super) fn lapsed(&self) -> Option<&Arc<Epoch>> {
         match &self.phase {
             Phase::Connected(connection) if !connection.epoch.lease().is_alive() => {
                 Some(&connection.epoch)
@@ -101,14 +101,14 @@ impl SessionPhase {
         }
     }
 
-    pub(crate) fn out_of_contact_since(&self) -> Instant {
+    pub(super) fn out_of_contact_since(&self) -> Instant {
         self.out_of_contact_since
     }
 
     /// There is a connection; returns whether that is news. Call [`SessionPhase::lost`] first when
     /// there was another session until now.
     #[must_use]
-    pub(crate) fn connected(&mut self, connection: Connection) -> bool {
+    pub(super) fn connected(&mut self, connection: Connection) -> bool {
         let news = !self.is_closed();
         if news {
             self.phase = Phase::Connected(connection);
@@ -117,7 +117,7 @@ impl SessionPhase {
     }
 
     /// The connection with this number broke. Returns whether that is news.
-    pub(crate) fn suspended(&mut self, number: u64, now: Instant) -> bool {
+    pub(super) fn suspended(&mut self, number: u64, now: Instant) -> bool {
         let epoch = match &self.phase {
             Phase::Connected(connection) if connection.number == number => {
                 Arc::clone(&connection.epoch)
@@ -136,7 +136,7 @@ impl SessionPhase {
     }
 
     /// The session with this number is over. Returns it if it was the present one until now.
-    pub(crate) fn lost(&mut self, number: u64, now: Instant) -> Option<Arc<Epoch>> {
+    pub(super) fn lost(&mut self, number: u64, now: Instant) -> Option<Arc<Epoch>> {
         let epoch = Arc::clone(self.epoch().filter(|epoch| epoch.number() == number)?);
         self.out_of_contact(now);
         epoch.lease().seal();
@@ -146,7 +146,7 @@ impl SessionPhase {
 
     /// The client was closed. Returns whether this is news. The lease goes on: a sealed one would
     /// have the link cut the connection at the next answer, before the session is ended on it.
-    pub(crate) fn closed(&mut self) -> bool {
+    pub(super) fn closed(&mut self) -> bool {
         let news = !self.is_closed();
         self.phase = Phase::Closed;
         news

@@ -1,4 +1,4 @@
-//! What it means when a server says no: the one rule.
+//! The meaning of a server's no: the one rule.
 //!
 //! A no is **final** if the server would say it again, because it is about what is there: no such
 //! node, no right to it. Which ones that are depends on what was asked, and [`meaning`] is the whole
@@ -88,7 +88,7 @@ impl fmt::Display for NotNow {
     }
 }
 
-/// What this error means to whoever has asked for what has this number.
+/// The meaning of an error to whoever has asked for what has this number.
 pub(super) fn meaning(asked: i32, error: ErrorCode) -> Result<Refusal, NotNow> {
     use ErrorCode as E;
     let creates = matches!(asked, opcode::CREATE | opcode::CREATE_2 | opcode::MULTI);
@@ -132,7 +132,7 @@ pub(super) enum Meaning {
 }
 
 impl Meaning {
-    /// What a missing reply means.
+    /// The meaning of a missing reply.
     pub(super) fn of(no: &NoReply) -> Self {
         match no {
             NoReply::Refused { asked, error } => Self::meant(meaning(*asked, *error)),
@@ -149,7 +149,7 @@ impl Meaning {
         }
     }
 
-    /// What it means that a step of a multi was refused.
+    /// The meaning of the refusal of a step of a multi.
     pub(super) fn of_step(error: ErrorCode) -> Self {
         Self::meant(meaning(opcode::MULTI, error))
     }

@@ -1,132 +1,168 @@
-//! [`RetryPolicy`]: how hard to try while ZooKeeper cannot be reached.
+//! How a waiter comes to a contact, and goes on over broken connections and lost sessions.
 
-use std::time::Duration;
+use std::time::Instant;
 
-/// How a client behaves while it has no connection, or the servers are overloaded.
-///
-/// The client dials every server of its list in turn, again and again, until it is closed. After
-/// each round in which no server answered it pauses for a random time between zero and a limit. The
-/// limit starts at [`initial`](Self::initial) and doubles up to [`max`](Self::max) ("full jitter",
-/// so that a thousand clients do not come back at the same moment).
-///
-/// With the same pauses it repeats what a server refuses for now: because it is overloaded, or with
-/// an error that says nothing about what is there. What must be removed is asked for until it is
-/// gone or the session has ended.
-///
-/// Each call that waits for a connection gives up after
-/// [`give_up_after`](Self::give_up_after), with an error whose
-/// [`is_connection_loss`](crate::Error::is_connection_loss) is true, or at its own deadline if that
-/// is earlier.
-///
-/// Set it with [`ClientBuilder::retry`](crate::ClientBuilder::retry).
-///
-/// Every acquire of this client waits for a connection for as long as it takes, and dials slowly:
-///
-/// ```no_run
-/// use std::time::Duration;
-/// use zklock::{Client, RetryPolicy};
-///
-/// # fn main() -> zklock::Result<()> {
-/// let patient = RetryPolicy::new()
-///     .initial(Duration::from_millis(500)) // 50 ms by default
-///     .max(Duration::from_secs(30)) // 2 s by default
-///     .give_up_after(None); // 60 s by default
-/// let client = Client::builder("zk1,zk2,zk3").retry(patient).connect()?;
-/// # Ok(())
-/// # }
-/// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[must_use]
-pub struct RetryPolicy {
-    pub(crate) initial: Duration,
-    pub(crate) max: Duration,
-    pub(crate) give_up_after: Option<Duration>,
-}
+use super::backend::NotNow;
+use super::call_error::{CallError, Step};
+use super::contact::Contact;
+use super::phase::{Connection, NoContact};
+use super::waiter::Waiter;
+use crate::error::{Error, Result};
+use crate::sync;
 
-impl RetryPolicy {
-    /// The defaults: 50 ms doubling up to 2 s; a call gives up after 60 s without a connection.
-    pub fn new() -> Self {
-        Self {
-            initial: Duration::from_millis(50),
-            max: Duration::from_secs(2),
-            give_up_after: Some(Duration::from_secs(60)),
+impl Waiter<'_> {
+    /// The connection that is open now, if one is.
+    pub(crate) fn contact_now(&self) -> Step<Contact<'_>> {
+        let connection = self.session().open_connection();
+        let connection = connection.map_err(CallError::NotSent)?;
+        Ok(Contact::of_waiter(self, connection))
+    }
+
+    /// The open connection, once its number is greater than `after`.
+    ///
+    /// A call that failed on connection `after` must wait for the next one: the calls in flight are
+    /// answered before the break is reported, so for a moment the old one still seems open.
+    pub(crate) fn contact(&self, after: u64) -> Result<Contact<'_>> {
+        loop {
+            self.limits().check()?;
+            self.check_condition()?;
+            let give_up = match self.session().open_connection() {
+                Ok(connection) if connection.number > after => return Ok(self.pin(connection)),
+                Ok(_) => None,
+                Err(NoContact::Disconnected) => self.session().when_to_give_up(self.began())?,
+                Err(why) => return Err(why.into_error(self.session().target())),
+            };
+            if give_up.is_some_and(|give_up| give_up <= sync::now()) {
+                return Err(self.session().gave_up());
+            }
+            self.sleep(give_up)?;
         }
     }
 
-    /// The limit of the first pause. Defaults to 50 ms; at least 1 ms.
-    pub fn initial(mut self, initial: Duration) -> Self {
-        self.initial = initial.max(Duration::from_millis(1));
-        self
+    fn pin(&self, connection: Connection) -> Contact<'_> {
+        Contact::of_waiter(self, connection)
     }
 
-    /// The limit of the longest pause. Defaults to 2 s; a day at the most.
-    pub fn max(mut self, max: Duration) -> Self {
-        self.max = max;
-        self
+    /// Repeats a step until it has a result, over broken connections and lost sessions, and with
+    /// pauses while a server refuses it for now. Each time it gets the connection that is open when
+    /// it begins. Errors name `path`.
+    pub(crate) fn retry<T>(
+        &self,
+        path: &str,
+        mut step: impl FnMut(&Contact<'_>) -> Step<Option<T>>,
+    ) -> Result<T> {
+        let (mut failed_on, mut times) = (0, 0);
+        let mut put_off = PutOff::default();
+        loop {
+            let contact = self
+                .contact(failed_on)
+                .map_err(|error| error.context(path))?;
+            match step(&contact) {
+                Ok(Some(result)) => return Ok(result),
+                Ok(None) => put_off = PutOff::default(),
+                Err(CallError::NotNow(why)) => {
+                    self.pause(&mut put_off, path, contact.number(), &why)?;
+                }
+                Err(error) => {
+                    error.unless_retryable(self.session().target(), path)?;
+                    failed_on = contact.number();
+                    times += 1;
+                    self.session().observation().retrying(times);
+                }
+            }
+        }
     }
 
-    /// How long each call waits while there is no connection, counted from the loss of contact, or
-    /// from the call's own beginning if that is later. Its own deadline counts if it is earlier.
-    /// Defaults to 60 s; with `None` a call waits without end, or until its own deadline.
-    ///
-    /// For as long a call repeats what a server refuses for now, again and again.
-    ///
-    /// So a loop that calls again after each failure makes one call in this time, however long the
-    /// outage lasts. With zero it must make its own pauses.
-    pub fn give_up_after(mut self, limit: impl Into<Option<Duration>>) -> Self {
-        self.give_up_after = limit.into();
-        self
+    /// Waits before something is asked again that was refused for now on this connection, unless
+    /// that ends before. An error once it has been refused for as long as one may be without contact.
+    fn pause(&self, put_off: &mut PutOff, path: &str, connection: u64, why: &NotNow) -> Result<()> {
+        let session = self.session();
+        let now = sync::now();
+        if put_off.connection != connection {
+            // While there was no contact nobody refused anything, and that has a limit of its own.
+            (put_off.connection, put_off.since) = (connection, None);
+        }
+        let since = *put_off.since.get_or_insert(now);
+        let limit = self.began().and(session.retry.give_up_after);
+        if limit.is_some_and(|limit| now.saturating_duration_since(since) >= limit) {
+            return Err(Error::not_now(format!("{path}: {why}")));
+        }
+        let until = now.checked_add(session.retry.pause(put_off.times));
+        put_off.times += 1;
+        loop {
+            let in_bounds = self.limits().check().and_then(|()| self.check_condition());
+            in_bounds.map_err(|error| error.context(path))?;
+            // In a model, time is an event like any other.
+            let is_over = cfg!(shuttle) || until.is_some_and(|until| until <= sync::now());
+            if is_over || session.connection() != connection {
+                return Ok(());
+            }
+            self.sleep(until).map_err(|error| error.context(path))?;
+        }
     }
 }
 
-/// What is longer may be beyond the clock's range, and would count as no pause.
-const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
-
-impl RetryPolicy {
-    /// How long to wait before what was refused for now is asked again, when that has happened so
-    /// many times in a row before: from half of the limit up to the limit.
-    pub(crate) fn pause(&self, times: u32) -> Duration {
-        const MOST_DOUBLINGS: u32 = 16;
-        let doubled = self.initial.saturating_mul(1 << times.min(MOST_DOUBLINGS));
-        let limit = doubled.min(self.max.max(self.initial)).min(LONGEST_PAUSE);
-        let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
-        // Some of its bits say the version; the upper 32 do not.
-        let fraction = f64::from(u32::try_from(random >> 32).expect("32 bits"));
-        limit.mul_f64(0.5 + 0.5 * fraction / f64::from(u32::MAX))
-    }
-}
-
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        Self::new()
-    }
+/// How often in a row something was refused for now, and since when on this connection.
+#[derive(Default)]
+struct PutOff {
+    connection: u64,
+    since: Option<Instant>,
+    times: u32,
 }
 
 #[cfg(all(test, not(shuttle)))]
 mod tests {
-    use super::*;
+    use std::time::Duration;
 
+    use super::*;
+    use crate::session::ConnectionState;
+    use crate::session::RetryPolicy;
+    use crate::session::phase::SessionPhase;
+    use crate::session::scripted::{Stage, stage};
+    use crate::wait::limits::WaitLimits;
+
+    /// One refusal, a long time without contact, and one refusal on the next connection were an error
+    /// as if the servers had refused it all the time.
     #[test]
-    fn pauses_grow_up_to_the_limit_and_are_never_none() {
-        let policy = RetryPolicy::new();
-        let limits = [50, 100, 200, 400, 800, 1600, 2000, 2000];
-        for (times, limit) in (0..).zip(limits) {
-            let limit = Duration::from_millis(limit);
-            let pause = policy.pause(times);
-            assert!(limit / 2 <= pause && pause <= limit, "{times}: {pause:?}");
-        }
-        assert!(policy.pause(u32::MAX) <= Duration::from_secs(2));
-        let rare = RetryPolicy::new().initial(Duration::MAX).max(Duration::MAX);
-        for times in [0, 1, u32::MAX] {
-            let pause = rare.pause(times);
-            assert!(
-                LONGEST_PAUSE / 2 <= pause && pause <= LONGEST_PAUSE,
-                "{pause:?}"
-            );
-        }
-        let least = RetryPolicy::new()
-            .initial(Duration::ZERO)
-            .max(Duration::ZERO);
-        assert!(least.pause(9) > Duration::ZERO);
+    fn the_time_without_contact_is_no_time_of_refusals() {
+        let limit = Duration::from_secs(1);
+        let policy = RetryPolicy::new().give_up_after(limit);
+        let Stage { session, .. } = stage(policy, |_| unreachable!("nothing is asked"));
+        let limits = WaitLimits::none();
+        let waiter = Waiter::new(&session, &limits);
+        let refused = |connection| {
+            let mut put_off = PutOff {
+                connection: 1,
+                since: Instant::now().checked_sub(10 * limit),
+                times: 1,
+            };
+            waiter.pause(&mut put_off, "/a", connection, &NotNow::Throttled)
+        };
+        refused(2).expect("it was asked once there");
+        let error = refused(1).expect_err("for longer than the limit");
+        assert!(error.to_string().contains("overloaded"), "{error}");
+    }
+
+    /// A process that was stopped for longer than its session lives. A thread that had waited behind
+    /// others of its process for longer than `give_up_after` then came here before the thread with
+    /// the clock did, and was told of an outage that had not been.
+    #[test]
+    fn a_waiter_that_finds_the_lease_over_waits_for_the_next_session() {
+        let limit = Duration::from_secs(1);
+        let policy = RetryPolicy::new().give_up_after(limit);
+        let Stage { session, epoch, .. } = stage(policy, |_| unreachable!("nothing is asked"));
+        let began = Instant::now();
+        let long_ago = began.checked_sub(10 * limit).expect("the machine is up");
+        let mut phase = SessionPhase::new(long_ago);
+        let connection = session.open_connection().expect("open");
+        assert!(phase.connected(connection));
+        session.state.lock().phase = phase;
+        epoch.lease().seal();
+        let limits = WaitLimits::none();
+        let waiter = Waiter::new(&session, &limits).since(long_ago);
+        let gave_up = waiter.contact(0).err().expect("no session comes");
+        assert!(gave_up.is_connection_loss(), "{gave_up}");
+        assert!(began.elapsed() >= limit, "{:?}", began.elapsed());
+        assert_eq!(session.state(), ConnectionState::Connecting);
     }
 }

@@ -8,13 +8,13 @@ use zklock_protocol::{ErrorCode, Reply, Request};
 use super::Session;
 use super::backend::{Answer, Backend, Batching, Completion, NoReply, NotSent};
 use super::phase::Connection;
-use super::retry::RetryPolicy;
+use super::retry_policy::RetryPolicy;
 use super::site::Site;
 use crate::link::Epoch;
 use crate::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Answers each request by what the test says.
-pub(crate) struct Scripted<F> {
+pub(super) struct Scripted<F> {
     script: F,
     closed: Arc<AtomicBool>,
     flights: Arc<AtomicUsize>,

@@ -1,4 +1,4 @@
-//! What is the client's own in each request: where its paths begin, who may do what with its nodes,
+//! The client's own part in each request: where its paths begin, who may do what with its nodes,
 //! and which forms of a request its servers know. Settled here before a request goes, and taken out
 //! of the answer again; the layers above know nothing of it.
 
@@ -71,7 +71,7 @@ impl Site {
     }
 
     /// Without the chroot. `None`: it is not below that.
-    pub(crate) fn strip<'a>(&self, path: &'a str) -> Option<&'a str> {
+    pub(super) fn strip<'a>(&self, path: &'a str) -> Option<&'a str> {
         match path.strip_prefix(&self.chroot)? {
             "" => Some("/"),
             below => below.starts_with('/').then_some(below),
@@ -123,7 +123,7 @@ impl Site {
         request
     }
 
-    /// What the session asked, by what was sent.
+    /// Undoes [`settle`](Self::settle): the session's request, by the one that was sent.
     pub(super) fn unsettle(&self, request: &mut Request) {
         for_each_path(request, |path| self.strip_in(path));
     }

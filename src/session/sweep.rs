@@ -1,6 +1,6 @@
 //! One slice of a sweep: some orphans, removed in three round trips, however many they are.
 
-use zklock_protocol::{ANY_VERSION, Children, Reply, Request, Stat};
+use zklock_protocol::{ANY_VERSION, Children, Reply, Request};
 
 use crate::session::observe::say;
 use std::collections::BTreeMap;
@@ -9,21 +9,23 @@ use std::sync::Arc;
 use super::Session;
 use super::backend::{Batching, Refusal};
 use super::call_error::CallError;
-use super::contact::{Contact, exists, list};
-use super::orphan::{Left, Orphan};
+use super::contact::Contact;
+use super::orphan::{Orphan, OwnedOrphan};
+use super::pending_call::deletes;
+use super::verbs::{Seen, exists, list, names_in, seen};
 
-/// What a slice came to.
+/// The outcome of a slice.
 #[derive(Default)]
 pub(super) struct Swept {
     pub(super) removed: usize,
     /// Those that are to be tried again.
-    pub(super) kept: Vec<Left>,
-    pub(super) why: Option<Kept>,
+    pub(super) kept: Vec<OwnedOrphan>,
+    pub(super) why: Option<KeptWhy>,
 }
 
 /// Why an orphan is to be tried again.
 #[derive(Clone, Debug)]
-pub(super) enum Kept {
+pub(super) enum KeptWhy {
     /// Once there is another connection.
     OutOfContact,
     /// After a pause.
@@ -37,7 +39,7 @@ enum No {
     Gone,
     /// We may not look, or not delete. Nobody else can do it for us.
     Forbidden,
-    Yet(Kept),
+    Yet(KeptWhy),
 }
 
 impl From<CallError> for No {
@@ -45,11 +47,11 @@ impl From<CallError> for No {
         match error {
             CallError::Refused(Refusal::NoNode) => Self::Gone,
             CallError::Refused(Refusal::NoAuth) => Self::Forbidden,
-            CallError::NotSent(_) | CallError::Unknown => Self::Yet(Kept::OutOfContact),
-            CallError::NotNow(why) => Self::Yet(Kept::ForNow(why.to_string())),
+            CallError::NotSent(_) | CallError::Unknown => Self::Yet(KeptWhy::OutOfContact),
+            CallError::NotNow(why) => Self::Yet(KeptWhy::ForNow(why.to_string())),
             // Nothing of that says that the node is gone.
-            CallError::Refused(refusal) => Self::Yet(Kept::ForNow(refusal.to_string())),
-            CallError::Left(error) => Self::Yet(Kept::ForNow(error.to_string())),
+            CallError::Refused(refusal) => Self::Yet(KeptWhy::ForNow(refusal.to_string())),
+            CallError::Left(error) => Self::Yet(KeptWhy::ForNow(error.to_string())),
         }
     }
 }
@@ -59,13 +61,13 @@ type Meant = Result<Vec<String>, No>;
 
 impl Session {
     /// Removes what it can of these.
-    pub(super) fn remove_all(self: &Arc<Self>, slice: Vec<Left>) -> Swept {
+    pub(super) fn remove_all(self: &Arc<Self>, slice: Vec<OwnedOrphan>) -> Swept {
         let mut swept = Swept::default();
         let alive = slice.into_iter().filter(|(_, of)| of.lease().is_alive());
         let mut orphans: Vec<_> = alive.collect();
         let Ok(contact) = self.contact() else {
             swept.kept = orphans;
-            swept.why = Some(Kept::OutOfContact);
+            swept.why = Some(KeptWhy::OutOfContact);
             return swept;
         };
         // The others went with their session.
@@ -89,9 +91,9 @@ impl Session {
 }
 
 impl Swept {
-    fn keep(&mut self, left: Left, why: Kept) {
+    fn keep(&mut self, left: OwnedOrphan, why: KeptWhy) {
         self.kept.push(left);
-        if !matches!(self.why, Some(Kept::OutOfContact)) {
+        if !matches!(self.why, Some(KeptWhy::OutOfContact)) {
             self.why = Some(why);
         }
     }
@@ -102,7 +104,7 @@ impl Swept {
 /// A list may come from a server that lags behind the one that took a create, and an earlier delete
 /// of ours may still be on its way. So a write goes before all looks, in the same packet; see
 /// [`created`](super::created). Owners are looked at for the reason that is told there.
-fn look_for(contact: &Contact<'_>, orphans: &[Left]) -> Vec<Meant> {
+fn look_for(contact: &Contact<'_>, orphans: &[OwnedOrphan]) -> Vec<Meant> {
     let mut looks = Looks::at(contact, orphans);
     let session_id = contact.epoch().session_id();
     let mut candidates = Vec::new();
@@ -138,7 +140,7 @@ fn look_for(contact: &Contact<'_>, orphans: &[Left]) -> Vec<Meant> {
     meant
 }
 
-/// What was seen where orphans may be.
+/// The looks where orphans may be.
 struct Looks<'a> {
     lists: BTreeMap<&'a str, Result<Children, No>>,
     /// Of the plain ones, in their order.
@@ -148,7 +150,7 @@ struct Looks<'a> {
 }
 
 impl<'a> Looks<'a> {
-    fn at(contact: &Contact<'_>, orphans: &'a [Left]) -> Self {
+    fn at(contact: &Contact<'_>, orphans: &'a [OwnedOrphan]) -> Self {
         let (mut flush, mut lists, mut data) = (None, BTreeMap::new(), Vec::new());
         for (orphan, _) in orphans {
             let missing = match orphan {
@@ -180,11 +182,7 @@ impl<'a> Looks<'a> {
             Some(Err(no)) => Some(no),
         };
         for list in lists.values_mut() {
-            *list = match answers.next().expect("one for each request") {
-                Ok(Reply::Children(children)) => Ok(children),
-                Ok(_) => unreachable!("a list is answered with names"),
-                Err(no) => Err(no),
-            };
+            *list = answers.next().expect("one for each request").map(names_in);
         }
         let data = answers.collect::<Vec<_>>().into_iter();
         Self {
@@ -203,26 +201,19 @@ impl<'a> Looks<'a> {
     }
 
     /// Of the next plain one.
-    fn data(&mut self) -> Result<(Vec<u8>, Stat), No> {
+    fn data(&mut self) -> Result<Seen, No> {
         let data = self.data.next().expect("each was looked at");
         if let Some(no) = &self.unsure {
             return Err(no.clone());
         }
-        match data? {
-            Reply::Data { data, stat } => Ok((data.unwrap_or_default(), stat)),
-            _ => unreachable!("data is answered with data"),
-        }
+        data.map(seen)
     }
 }
 
 /// Deletes the nodes that are meant. An orphan is gone when all of its nodes are.
 fn delete(contact: &Contact<'_>, meant: Vec<Meant>) -> Vec<Result<(), No>> {
-    let paths = meant.iter().flatten().flatten().cloned();
-    let deletes = paths.map(|path| Request::Delete {
-        path,
-        version: ANY_VERSION,
-    });
-    let mut answers = ask(contact, deletes.collect()).into_iter();
+    let paths = meant.iter().flatten().flatten();
+    let mut answers = ask(contact, deletes(paths)).into_iter();
     let each = meant.into_iter().map(|paths| {
         let mut result = Ok(());
         for _ in paths? {

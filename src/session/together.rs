@@ -1,17 +1,17 @@
-//! What is asked for in several folders at once: in one write, and as far as it changes anything,
+//! The verbs on several folders at once: in one write, and as far as it changes anything,
 //! in one transaction.
 
 use std::sync::Arc;
 
-use zklock_protocol::{ANY_VERSION, Children, Reply, Request};
+use zklock_protocol::{Children, Request};
 
 use super::backend::{Answer, Batching};
 use super::call_error::Step;
-use super::contact::{Changes, Contact};
+use super::contact::Contact;
 use super::orphan::Orphan;
-use super::own_call::OwnCall;
+use super::pending_call::deletes;
+use super::verbs::{Changes, names_in};
 use super::watches::Watch;
-use crate::wait::signal::Signal;
 
 /// A folder to list, and the watch that the list leaves there, if there is one.
 #[derive(Clone, Copy)]
@@ -20,7 +20,7 @@ pub(crate) struct Listing<'a> {
     pub(crate) watch: Option<&'a Watch>,
 }
 
-/// What [`Contact::change_all_and_list`] came to.
+/// The outcome of [`Contact::change_all_and_list`].
 pub(crate) struct ChangedAndListed {
     pub(crate) changed: Step<Changes>,
     /// For each folder, in their order.
@@ -58,13 +58,10 @@ impl Contact<'_> {
         listings: &[Listing<'_>],
         answers: impl Iterator<Item = Answer>,
     ) -> Vec<Step<Children>> {
-        let lists = listings.iter().zip(answers).map(|(listing, answer)| {
-            let reply = self.judge_and_arm(answer, listing.watch)?;
-            match reply {
-                Reply::Children(children) => Ok(children),
-                _ => unreachable!("a list is answered with names"),
-            }
-        });
+        let lists = listings
+            .iter()
+            .zip(answers)
+            .map(|(listing, answer)| self.judge_and_arm(answer, listing.watch).map(names_in));
         lists.collect()
     }
 
@@ -72,33 +69,22 @@ impl Contact<'_> {
     /// when somebody has removed one of them, or its answer is lost, each goes by itself in the
     /// background.
     pub(crate) fn take_back(&self, paths: Vec<String>) {
-        let deletes = paths.iter().map(|path| Request::Delete {
-            path: path.clone(),
-            version: ANY_VERSION,
-        });
-        let requests = vec![Request::Multi(deletes.collect())];
-        let (session, connection) = (Arc::clone(self.session()), self.connection().clone());
-        // Nobody waits for it.
-        let signal = Arc::new(Signal::new());
-        let call = OwnCall::submit(&session, &connection, requests, Batching::Never, &signal);
-        let reap_each = {
-            let (session, epoch) = (Arc::clone(&session), Arc::clone(self.epoch()));
-            move || {
-                for path in paths {
-                    session.reap(Orphan::Node { path }, &epoch);
-                }
+        let (session, epoch) = (Arc::clone(self.session()), Arc::clone(self.epoch()));
+        let requests = vec![Request::Multi(deletes(&paths))];
+        let reap_each = move || {
+            for path in paths {
+                session.reap(Orphan::Node { path }, &epoch);
             }
         };
-        let Ok(call) = call else {
+        let Ok(call) = self.start(requests, Batching::Never) else {
             return reap_each();
         };
-        call.leave_to(Box::new(move |mut answers| {
-            let answer = answers.pop().expect("one for each request");
-            let judged = Contact::patient(&session, connection).judge(answer);
+        call.leave_to(move |_, mut judged| {
+            let judged = judged.pop().expect("one for each request");
             if !matches!(judged.map(Changes::told), Ok(Changes::Made(_))) {
                 reap_each();
             }
-        }));
+        });
     }
 }
 

@@ -1,4 +1,4 @@
-//! What happens to a session: connections, breaks, losses, the end; and who is told.
+//! The transitions of a session: connections, breaks, losses, the end; and who is told.
 
 use zklock_protocol::EventKind;
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::connection::ConnectionEvent;
 use super::loss::LossReason;
 use super::phase::Connection;
-use super::{CLOSE_BOUND, EVENT_BACKLOG, Session, State, Trouble};
+use super::{CLOSE_BOUND, EVENT_BACKLOG, Session, SessionState, Trouble};
 use crate::link::Epoch;
 use crate::sync;
 use crate::sync::atomic::Ordering;
@@ -19,7 +19,7 @@ impl Session {
     // ---- what comes up from below the seam ----
 
     /// There is a new connection.
-    pub(crate) fn connected(self: &Arc<Self>, connection: Connection, resumed: bool) {
+    pub(super) fn connected(self: &Arc<Self>, connection: Connection, resumed: bool) {
         let mut state = self.state.lock();
         let before = state.phase.epoch().map(|epoch| epoch.number());
         if let Some(number) = before.filter(|number| *number != connection.epoch.number()) {
@@ -104,7 +104,7 @@ impl Session {
     }
 
     /// A server of the list could not be reached.
-    pub(crate) fn dial_failed(&self, server: String, why: String) {
+    pub(super) fn dial_failed(&self, server: String, why: String) {
         self.state.lock().trouble.failed(server, why);
     }
 
@@ -122,7 +122,7 @@ impl Session {
         );
     }
 
-    /// What lies below the seam has ended by itself: nothing works any more.
+    /// The link has ended by itself: nothing works any more.
     pub(crate) fn broken(&self) {
         self.shut(LossReason::Closed);
         say!(
@@ -136,7 +136,7 @@ impl Session {
     /// A job of `zklock-chores` has panicked. What it had in its hands is lost (a slice of orphans,
     /// a turn that it was to end), so nobody would see to it any more while the client looks well;
     /// the end of the session at the servers does.
-    pub(super) fn chore_panicked(self: &Arc<Self>) {
+    pub(super) fn background_panicked(self: &Arc<Self>) {
         let epoch = self.epoch();
         self.shut(LossReason::Closed);
         say!(
@@ -151,9 +151,9 @@ impl Session {
     /// Declares the session lost if its lease is over; otherwise returns for how long nobody need
     /// look. That is short enough for a machine that slept: the clock that a thread sleeps on stops
     /// meanwhile, and the lease does not.
-    pub(crate) fn look_at_clock(&self) -> Option<Duration> {
-        self.chores.see_to_thread();
-        self.observation.aside().see_to_thread();
+    pub(super) fn look_at_clock(&self) -> Option<Duration> {
+        self.background.see_to_thread();
+        self.observation.callbacks().see_to_thread();
         let epoch = self.epoch()?;
         let lease = epoch.lease();
         if lease.is_alive()
@@ -187,7 +187,7 @@ impl Session {
         }
         let deadline = sync::now() + bound;
         // A job does not wait for those behind it.
-        if !self.chores.is_current() {
+        if !self.background.is_current() {
             self.departures.wait_until_over(sync::now() + bound / 2);
         }
         let epoch = self.epoch();
@@ -206,7 +206,7 @@ impl Session {
         if let Some(epoch) = epoch {
             epoch.lease().seal();
         }
-        if !self.chores.wait_ended(deadline) {
+        if !self.background.wait_ended(deadline) {
             say!(
                 self,
                 Warn,
@@ -216,11 +216,11 @@ impl Session {
         }
         // Takes no further line. An observer or a logger that is stuck is left behind, and nobody
         // could be told of it.
-        self.observation.aside().finish();
-        self.observation.aside().wait_ended(deadline);
+        self.observation.callbacks().finish();
+        self.observation.callbacks().wait_ended(deadline);
     }
 
-    fn publish(&self, state: &mut State, event: &ConnectionEvent) {
+    fn publish(&self, state: &mut SessionState, event: &ConnectionEvent) {
         state.publish(event);
         self.observation.connection(event);
     }
@@ -244,11 +244,11 @@ impl Session {
         for lock in locks.values().filter_map(Weak::upgrade) {
             lock.closed();
         }
-        self.chores.stop();
+        self.background.stop();
     }
 }
 
-impl State {
+impl SessionState {
     fn wake_all(&self) {
         for signal in self.waiters.values() {
             signal.raise(Wakes::SESSION);
@@ -267,7 +267,7 @@ impl State {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
-    use crate::session::retry::RetryPolicy;
+    use crate::session::RetryPolicy;
     use crate::session::scripted::stage;
 
     #[test]

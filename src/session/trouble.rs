@@ -5,25 +5,25 @@ use std::time::{Duration, Instant};
 
 use crate::sync;
 
-/// What became of each server since the last connection.
+/// The fate of each server since the last connection.
 #[derive(Default)]
 pub(super) struct Trouble {
     /// The last failure at each address, by the host and the address behind it.
     failures: BTreeMap<String, String>,
     /// The one that is being dialled, or was dialled last.
-    dialled: Option<Dialled>,
+    dialled: Option<LastDial>,
     /// The scheme that a server refused. Nothing goes on after that.
     pub(super) refused_auth: Option<String>,
 }
 
-struct Dialled {
+struct LastDial {
     server: String,
     since: Instant,
 }
 
 impl Trouble {
     pub(super) fn dialling(&mut self, server: String) {
-        self.dialled = Some(Dialled {
+        self.dialled = Some(LastDial {
             server,
             since: sync::now(),
         });
@@ -34,7 +34,7 @@ impl Trouble {
         self.failures.insert(server, why);
     }
 
-    /// What is wrong with each of these hosts: one reason for each at the least.
+    /// The trouble with each of these hosts: one reason for each at the least.
     pub(super) fn of_each(&self, hosts: &[String]) -> String {
         let reasons = hosts.iter().flat_map(|host| {
             let reasons: Vec<_> = self.of(host).collect();
@@ -47,7 +47,7 @@ impl Trouble {
         reasons.collect::<Vec<_>>().join("; ")
     }
 
-    /// What is wrong with those of which something is known; `None` if nothing is.
+    /// The trouble with those of which something is known; `None` if nothing is.
     pub(super) fn known(&self) -> Option<String> {
         let failures = self.failures.iter();
         let mut reasons: Vec<_> = failures.map(|(server, why)| shown(server, why)).collect();

@@ -1,4 +1,4 @@
-//! One thread that waits for ZooKeeper: its signal, and its bound.
+//! One thread that waits for ZooKeeper: its signal, and its limits.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,15 +6,15 @@ use std::time::Instant;
 use super::Session;
 use crate::error::{Error, Result};
 use crate::sync;
-use crate::wait::bound::Bound;
 use crate::wait::cancel::{Attachment, CancelToken};
+use crate::wait::limits::WaitLimits;
 use crate::wait::signal::{Signal, Wakes};
 
 /// Lives for one acquire on its way through the global queue. Watches, every change of the
 /// connection, and the caller's cancel token wake it.
 pub(crate) struct Waiter<'a> {
     session: &'a Arc<Session>,
-    bound: &'a Bound,
+    limits: &'a WaitLimits,
     signal: Arc<Signal>,
     key: u64,
     /// Since when its call waits; `None` for one that nobody waits for.
@@ -25,13 +25,13 @@ pub(crate) struct Waiter<'a> {
 }
 
 impl<'a> Waiter<'a> {
-    pub(crate) fn new(session: &'a Arc<Session>, bound: &'a Bound) -> Self {
+    pub(crate) fn new(session: &'a Arc<Session>, limits: &'a WaitLimits) -> Self {
         let signal = Arc::new(Signal::new());
         let key = session.add_waiter(&signal);
-        let cancel = bound.cancel.as_ref();
+        let cancel = limits.cancel.as_ref();
         Self {
             session,
-            bound,
+            limits,
             _cancel: cancel.map(|token| CancelToken::attach(token, &signal)),
             signal,
             key,
@@ -68,8 +68,8 @@ impl<'a> Waiter<'a> {
         self.began
     }
 
-    pub(crate) fn bound(&self) -> &'a Bound {
-        self.bound
+    pub(crate) fn limits(&self) -> &'a WaitLimits {
+        self.limits
     }
 
     /// Fails when this waiter's condition does.
@@ -86,11 +86,11 @@ impl<'a> Waiter<'a> {
     pub(crate) fn sleep(&self, until: Option<Instant>) -> Result<Wakes> {
         // The wake-up may have been used up already: by a call that was answered at the same
         // moment as it was left. The token itself stays cancelled.
-        let cancel = self.bound.cancel.as_ref();
+        let cancel = self.limits.cancel.as_ref();
         if cancel.is_some_and(CancelToken::is_cancelled) {
             return Err(Error::cancelled());
         }
-        let deadline = match (self.bound.deadline, until) {
+        let deadline = match (self.limits.deadline, until) {
             (Some(a), Some(b)) => Some(a.min(b)),
             (a, b) => a.or(b),
         };
@@ -100,8 +100,8 @@ impl<'a> Waiter<'a> {
         }
         // Not by the clock: a wake-up at the deadline itself still counts, and a model has no
         // clock.
-        if wakes.is_empty() && deadline == self.bound.deadline {
-            return Err(self.bound.over());
+        if wakes.is_empty() && deadline == self.limits.deadline {
+            return Err(self.limits.over());
         }
         Ok(wakes)
     }

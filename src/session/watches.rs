@@ -30,8 +30,8 @@ use zklock_protocol::{ErrorCode, EventKind, Reply, Request, WatchKind, opcode};
 
 use super::Session;
 use super::backend::{Answer, Batching, Completion, NoReply, NotSent};
-pub(crate) use super::notice::{Notice, OnWatchEvent, Wake};
 use super::refusal::Meaning;
+pub(crate) use super::watch_state::{OnWatchEvent, Wake, WatchState};
 use crate::sync::Mutex;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -43,7 +43,7 @@ pub(crate) struct Watch {
     connection: u64,
     path: String,
     kind: WatchKind,
-    notice: Arc<Notice>,
+    state: Arc<WatchState>,
     /// It was added while the removal of an earlier watch was on its way.
     is_doubtful: bool,
     armed_after: AtomicU64,
@@ -59,14 +59,14 @@ impl Watch {
         kind: WatchKind,
         wake: Option<Wake>,
     ) -> Self {
-        let notice = Notice::new(wake);
-        let is_doubtful = session.watches.add(path, kind, connection, &notice);
+        let state = WatchState::new(wake);
+        let is_doubtful = session.watches.add(path, kind, connection, &state);
         Self {
             session: Arc::clone(session),
             connection,
             path: path.to_owned(),
             kind,
-            notice,
+            state,
             is_doubtful,
             armed_after: AtomicU64::new(0),
             is_spent: AtomicBool::new(false),
@@ -77,8 +77,8 @@ impl Watch {
         &self.path
     }
 
-    pub(crate) fn notice(&self) -> &Arc<Notice> {
-        &self.notice
+    pub(crate) fn state(&self) -> &Arc<WatchState> {
+        &self.state
     }
 
     /// The read was answered, after so many events.
@@ -86,7 +86,7 @@ impl Watch {
         self.armed_after.store(after, Ordering::Relaxed);
         let watches = &self.session.watches;
         watches.armed(&self.path, self.kind, self.connection, after);
-        self.notice.armed(after);
+        self.state.armed(after);
     }
 
     /// Whether the read that left it was executed before the event with this number.
@@ -96,7 +96,7 @@ impl Watch {
 
     /// Whether the watch is on the server, and has not fired.
     pub(crate) fn is_live(&self) -> bool {
-        self.connection == self.session.connection() && self.notice.is_live()
+        self.connection == self.session.connection() && self.state.is_live()
     }
 
     /// Whether it is live, and its silence up to now says that nothing has changed.
@@ -107,7 +107,7 @@ impl Watch {
     /// Whether its silence says that nothing has changed since its read was answered on this
     /// connection.
     pub(super) fn is_sure_on(&self, connection: u64) -> bool {
-        !self.is_doubtful && self.connection == connection && self.notice.is_armed()
+        !self.is_doubtful && self.connection == connection && self.state.is_armed()
     }
 
     /// The watch has surely fired on the server since it was left, or a request on its way will
@@ -125,13 +125,13 @@ impl Drop for Watch {
         let spent = self.is_spent.load(Ordering::Relaxed);
         let spent = spent.then(|| (self.connection, self.armed_after.load(Ordering::Relaxed)));
         let watches = &self.session.watches;
-        if let Some(connection) = watches.remove(&self.path, self.kind, &self.notice, spent) {
+        if let Some(connection) = watches.remove(&self.path, self.kind, &self.state, spent) {
             self.session.take_off(&self.path, self.kind, connection);
         }
     }
 }
 
-/// What is known of the one watch on a path; see the [module](self).
+/// The state of the one watch on a path, as far as it is known; see the [module](self).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum OnServer {
     Nothing,
@@ -143,8 +143,8 @@ enum OnServer {
     },
 }
 
-struct Watched {
-    notices: Vec<Arc<Notice>>,
+struct WatchedPath {
+    interested: Vec<Arc<WatchState>>,
     connection: u64,
     on_server: OnServer,
     /// The number of the last event.
@@ -153,19 +153,19 @@ struct Watched {
 
 /// The registry of one session.
 #[derive(Default)]
-pub(crate) struct Watches {
-    watched: Mutex<HashMap<(WatchKind, Box<str>), Watched>>,
+pub(super) struct Watches {
+    watched: Mutex<HashMap<(WatchKind, Box<str>), WatchedPath>>,
 }
 
 impl Watches {
     /// Adds an interest. Returns whether a removal is on its way.
-    fn add(&self, path: &str, kind: WatchKind, connection: u64, notice: &Arc<Notice>) -> bool {
+    fn add(&self, path: &str, kind: WatchKind, connection: u64, state: &Arc<WatchState>) -> bool {
         let mut watched = self.watched.lock();
         let entry = watched
             .entry((kind, path.into()))
-            .or_insert_with(|| Watched::on(connection));
+            .or_insert_with(|| WatchedPath::on(connection));
         entry.come_to(connection);
-        entry.notices.push(Arc::clone(notice));
+        entry.interested.push(Arc::clone(state));
         matches!(entry.on_server, OnServer::Removing { .. })
     }
 
@@ -182,7 +182,7 @@ impl Watches {
         let mut watched = self.watched.lock();
         let entry = watched
             .entry((kind, path.into()))
-            .or_insert_with(|| Watched::on(connection));
+            .or_insert_with(|| WatchedPath::on(connection));
         entry.left(connection, after);
         let to_take_off = entry.begin_removal(connection);
         if entry.is_done() {
@@ -198,13 +198,13 @@ impl Watches {
         &self,
         path: &str,
         kind: WatchKind,
-        notice: &Arc<Notice>,
+        state: &Arc<WatchState>,
         spent: Option<(u64, u64)>,
     ) -> Option<u64> {
         let mut watched = self.watched.lock();
         let key = (kind, path.into());
         let entry = watched.get_mut(&key)?;
-        entry.notices.retain(|other| !Arc::ptr_eq(other, notice));
+        entry.interested.retain(|other| !Arc::ptr_eq(other, state));
         if let (OnServer::Left(after), Some((on, spent))) = (entry.on_server, spent)
             && entry.connection == on
             && after <= spent
@@ -241,34 +241,34 @@ impl Watches {
         } else {
             OnServer::Nothing
         };
-        let to_tell = entry.notices.clone();
+        let to_tell = entry.interested.clone();
         let again = entry.begin_removal(connection);
         if entry.is_done() {
             watched.remove(&key);
         }
         drop(watched);
-        for notice in to_tell {
-            notice.removed();
+        for state in to_tell {
+            state.removed();
         }
         again
     }
 
     /// An event came for `path`; it is the one with this number.
-    pub(crate) fn fire(&self, path: &str, event: EventKind, number: u64) {
+    pub(super) fn fire(&self, path: &str, event: EventKind, number: u64) {
         let kinds: &[WatchKind] = match event {
             EventKind::NodeDeleted => &[WatchKind::DATA, WatchKind::CHILDREN],
             EventKind::NodeCreated | EventKind::NodeDataChanged => &[WatchKind::DATA],
             EventKind::NodeChildrenChanged => &[WatchKind::CHILDREN],
         };
         for kind in kinds {
-            for notice in self.note(path, *kind, number) {
-                notice.event(number, event);
+            for state in self.note(path, *kind, number) {
+                state.event(number, event);
             }
         }
     }
 
     /// Takes note of an event. Returns who is to hear of it, which is not done under the lock.
-    fn note(&self, path: &str, kind: WatchKind, number: u64) -> Vec<Arc<Notice>> {
+    fn note(&self, path: &str, kind: WatchKind, number: u64) -> Vec<Arc<WatchState>> {
         let mut watched = self.watched.lock();
         let Some(entry) = watched.get_mut(&(kind, path.into())) else {
             return Vec::new();
@@ -279,19 +279,19 @@ impl Watches {
         {
             entry.on_server = OnServer::Nothing;
         }
-        entry.notices.clone()
+        entry.interested.clone()
     }
 
     #[cfg(all(test, shuttle))]
-    pub(crate) fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.watched.lock().len()
     }
 }
 
-impl Watched {
+impl WatchedPath {
     fn on(connection: u64) -> Self {
         Self {
-            notices: Vec::new(),
+            interested: Vec::new(),
             connection,
             on_server: OnServer::Nothing,
             last_event: 0,
@@ -322,7 +322,7 @@ impl Watched {
 
     fn begin_removal(&mut self, connection: u64) -> bool {
         let is_left = matches!(self.on_server, OnServer::Left(_)) && self.connection == connection;
-        let begins = is_left && self.notices.is_empty();
+        let begins = is_left && self.interested.is_empty();
         if begins {
             self.on_server = OnServer::Removing {
                 left_meanwhile: false,
@@ -332,7 +332,7 @@ impl Watched {
     }
 
     fn is_done(&self) -> bool {
-        self.notices.is_empty() && self.on_server == OnServer::Nothing
+        self.interested.is_empty() && self.on_server == OnServer::Nothing
     }
 }
 
@@ -452,7 +452,7 @@ mod tests {
     use std::time::{Duration, Instant};
 
     use super::*;
-    use crate::session::retry::RetryPolicy;
+    use crate::session::RetryPolicy;
     use crate::session::scripted::stage;
 
     const SOON: Duration = Duration::from_secs(30);

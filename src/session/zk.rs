@@ -7,9 +7,9 @@ use zklock_protocol::{EventKind, Request, WatchKind};
 
 use super::Session;
 use super::backend::{Backend, Batching, Completion, NotSent};
-use super::contact::exists;
 use super::loss::LossReason;
 use super::phase::Connection;
+use super::verbs::exists;
 use super::watches::{OnWatchEvent, Wake, Watch};
 use crate::link::{Epoch, Interest, Link, LinkEvent, LinkObserver, TakenOff};
 
@@ -132,7 +132,7 @@ impl GuestWatch {
         let this = Arc::new(Self { watch, taken_off });
         let weak = Arc::downgrade(&this);
         let weak: Weak<dyn OnWatchEvent> = weak;
-        this.watch.notice().redirect(Wake::Lock(weak));
+        this.watch.state().redirect(Wake::Lock(weak));
         this
     }
 }
@@ -147,7 +147,7 @@ impl OnWatchEvent for GuestWatch {
     /// Events go to the handle by the link. But a removal that somebody else had on its way when the
     /// watch was left may have taken it along.
     fn on_watch_event(self: Arc<Self>) {
-        if self.watch.notice().was_removed() {
+        if self.watch.state().was_removed() {
             (self.taken_off)();
         }
     }
@@ -180,7 +180,7 @@ mod tests {
     use zklock_protocol::Reply;
 
     use super::*;
-    use crate::session::retry::RetryPolicy;
+    use crate::session::RetryPolicy;
     use crate::session::scripted::stage;
 
     const SOON: Duration = Duration::from_secs(30);

@@ -14,12 +14,13 @@ use self::own_nodes::OwnNodes;
 pub(crate) use self::own_nodes::{OnRevoke, REVOKE};
 use crate::error::{Error, Result};
 use crate::link::{Epoch, NodeStands};
-use crate::session::backend::Created;
 use crate::session::observe::observer::Label;
-use crate::session::{CallError, Contact, EpochBound, LossReason, Seen, Session, Step, Watch};
+use crate::session::{
+    CallError, Contact, Created, EpochBound, LossReason, Seen, Session, Step, Watch,
+};
 use crate::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use crate::sync::{self, Mutex};
-use crate::wait::announcement::Announcement;
+use crate::wait::once_event::OnceEvent;
 use crate::wait::signal::{Signal, Wakes};
 use crate::znode::fencing::FencingToken;
 
@@ -49,7 +50,7 @@ pub(crate) struct Tenure {
     /// looks at the nodes may be recorded in the wrong order.
     proven_on: AtomicU64,
     lost: AtomicBool,
-    loss: Announcement<LossReason>,
+    loss: OnceEvent<LossReason>,
     /// The thread that waits for something else by the right of this tenure.
     sleeper: Mutex<Option<Arc<Signal>>>,
     own_nodes: OwnNodes,
@@ -72,7 +73,7 @@ pub(crate) struct Tenure {
     key: OnceLock<u64>,
 }
 
-/// What a tenure begins with.
+/// The beginning of a tenure.
 pub(crate) struct NewTenure {
     /// The paths of our nodes, which were seen to hold.
     pub(crate) nodes: Vec<String>,
@@ -111,7 +112,7 @@ impl Tenure {
             begun: sync::now(),
             proven_on: AtomicU64::new(contact.number()),
             lost: AtomicBool::new(false),
-            loss: Announcement::new(),
+            loss: OnceEvent::new(),
             sleeper: Mutex::new(None),
             own_nodes: OwnNodes::default(),
             token: new.token.map(OnceLock::from).unwrap_or_default(),
@@ -225,7 +226,7 @@ impl Tenure {
         Err(CallError::Left(self.loss()))
     }
 
-    /// What we hold is not ours any more. Final; the first reason is the one that is told.
+    /// We hold no longer. Final; the first reason is the one that is told.
     #[cold]
     pub(crate) fn lose(&self, reason: LossReason) {
         if self.lost.swap(true, Ordering::AcqRel) {
@@ -257,7 +258,7 @@ impl Tenure {
 
     fn tell_loss(&self) {
         // The two who may tell, in whatever order: the later one of them finds both.
-        if let (Some(label), Some(reason)) = (self.told_as.get(), self.loss.said())
+        if let (Some(label), Some(reason)) = (self.told_as.get(), self.loss.get())
             && !self.loss_told.swap(true, Ordering::Relaxed)
         {
             self.session.observation().lost(label, reason);
@@ -284,8 +285,8 @@ impl Tenure {
         self.last_turn.load(Ordering::Acquire) || self.is_revocation_requested()
     }
 
-    /// What tells of the loss.
-    pub(crate) fn loss_news(&self) -> &Announcement<LossReason> {
+    /// The event of the loss.
+    pub(crate) fn loss_event(&self) -> &OnceEvent<LossReason> {
         &self.loss
     }
 
@@ -294,7 +295,7 @@ impl Tenure {
         self.made
     }
 
-    /// What the loss of this tenure is as an error.
+    /// The loss of this tenure, as an error.
     pub(crate) fn loss(&self) -> Error {
         if self.epoch.lease().is_alive() {
             Error::removed(self.node())
@@ -439,9 +440,9 @@ impl fmt::Debug for Tenure {
 }
 
 /// The watches that a tenure had on its own nodes, at its end.
-pub(crate) struct Ended(Vec<Watch>);
+pub(crate) struct OwnWatches(Vec<Watch>);
 
-impl Ended {
+impl OwnWatches {
     /// Whether our nodes were watched all the time, and nothing was told.
     pub(crate) fn is_undisturbed(&self) -> bool {
         self.0.iter().any(Watch::is_undisturbed)

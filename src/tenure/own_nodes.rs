@@ -10,10 +10,10 @@ use zklock_protocol::WatchKind;
 use crate::session::observe::say;
 use std::sync::{Arc, OnceLock, Weak};
 
-use super::{Ended, Tenure};
+use super::{OwnWatches, Tenure};
 use crate::session::{Contact, LossReason, OnWatchEvent, Seen, Step, Wake, Watch, found};
 use crate::sync::Mutex;
-use crate::wait::announcement::Announcement;
+use crate::wait::once_event::OnceEvent;
 
 /// The message that somebody who wants a lock writes into its holder's node. It is Curator's.
 pub(crate) const REVOKE: &[u8] = b"__REVOKE__";
@@ -26,12 +26,12 @@ pub(crate) trait OnRevoke: Send + Sync {
 
 #[derive(Default)]
 pub(super) struct OwnNodes {
-    state: Mutex<State>,
+    state: Mutex<WatchedNodes>,
     revocation: OnceLock<Revocation>,
 }
 
 #[derive(Default)]
-struct State {
+struct WatchedNodes {
     /// One for each node, or none.
     watches: Vec<Watch>,
     /// We remove the nodes ourselves; whatever their watches tell is no news.
@@ -40,7 +40,7 @@ struct State {
 
 /// A revocable tenure's.
 struct Revocation {
-    asked: Announcement<()>,
+    asked: OnceEvent<()>,
     lock: Weak<dyn OnRevoke>,
 }
 
@@ -49,15 +49,15 @@ impl Tenure {
     /// the background, as the caller may have no time for it; it also sees what was written before.
     pub(crate) fn make_revocable(self: &Arc<Self>, lock: Weak<dyn OnRevoke>) {
         let revocation = Revocation {
-            asked: Announcement::new(),
+            asked: OnceEvent::new(),
             lock,
         };
         assert!(self.own_nodes.revocation.set(revocation).is_ok(), "once");
         Arc::clone(self).on_watch_event();
     }
 
-    /// The announcement that the lock is asked for; `None` if it is not revocable.
-    pub(crate) fn revocation(&self) -> Option<&Announcement<()>> {
+    /// Happens when the lock is asked for; `None` if it is not revocable.
+    pub(crate) fn revocation(&self) -> Option<&OnceEvent<()>> {
         self.own_nodes
             .revocation
             .get()
@@ -66,14 +66,13 @@ impl Tenure {
 
     /// Whether somebody has asked for the lock.
     pub(crate) fn is_revocation_requested(&self) -> bool {
-        self.revocation()
-            .is_some_and(|asked| asked.said().is_some())
+        self.revocation().is_some_and(|asked| asked.get().is_some())
     }
 
     /// Takes over the watch on our node that was left by the read which proved this tenure.
     pub(crate) fn adopt(self: &Arc<Self>, watch: Watch) {
         let this: Weak<Self> = Arc::downgrade(self);
-        let notice = Arc::clone(watch.notice());
+        let notice = Arc::clone(watch.state());
         self.own_nodes.state.lock().watches.push(watch);
         notice.redirect(Wake::Lock(this));
     }
@@ -94,7 +93,7 @@ impl Tenure {
         self.nodes().iter().map(leave).collect()
     }
 
-    /// What was seen of our nodes, with these watches left on them. Returns whether all were there.
+    /// Our nodes were read, with these watches left on them. Returns whether all were there.
     pub(super) fn own_nodes_seen(
         self: &Arc<Self>,
         watches: Vec<Watch>,
@@ -130,16 +129,16 @@ impl Tenure {
 
     /// Our nodes are about to be removed by ourselves: their watches, which will fire, are to be
     /// forgotten once that is done.
-    pub(crate) fn end(&self) -> Ended {
+    pub(crate) fn end(&self) -> OwnWatches {
         let watches = {
             let mut state = self.own_nodes.state.lock();
             state.ending = true;
             std::mem::take(&mut state.watches)
         };
         for watch in &watches {
-            watch.notice().mute();
+            watch.state().mute();
         }
-        Ended(watches)
+        OwnWatches(watches)
     }
 
     fn removed(&self) {
@@ -188,7 +187,7 @@ mod tests {
     use crossbeam_channel::{bounded, unbounded};
 
     use super::*;
-    use crate::session::retry::RetryPolicy;
+    use crate::session::RetryPolicy;
     use crate::session::scripted::{Stage, stage};
     use crate::tenure::NewTenure;
 

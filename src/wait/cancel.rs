@@ -21,10 +21,10 @@ use crate::wait::signal::{Signal, Wakes};
 /// assert!(for_the_worker.is_cancelled());
 /// ```
 #[derive(Clone, Debug, Default)]
-pub struct CancelToken(Arc<Inner>);
+pub struct CancelToken(Arc<CancelState>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct CancelState {
     cancelled: AtomicBool,
     /// The waiters with this token now. `cancelled` is set before this is read, and read by a new
     /// waiter after it has added itself, so one of the two always sees the other.

@@ -60,12 +60,12 @@ pub(crate) enum Class {
 
 /// One contender, read from a child's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Contender<'a> {
+pub(crate) struct ContenderName<'a> {
     pub(crate) name: &'a str,
     pub(crate) class: Class,
     pub(crate) sequence: Sequence,
     /// `None` for a node without protection.
-    pub(crate) guid: Option<Uuid>,
+    pub(super) guid: Option<Uuid>,
 }
 
 /// The version of a GUID that is marked. Curator and kazoo write random ones, which are version 4,
@@ -84,7 +84,7 @@ pub(crate) fn fresh_guid(marked: bool) -> Uuid {
     }
 }
 
-impl Contender<'_> {
+impl ContenderName<'_> {
     /// Of a contender in a queue: whether it may be kept with nobody inside.
     pub(crate) fn may_linger(&self) -> bool {
         self.is_marked()
@@ -258,10 +258,10 @@ impl Grammar {
 
     /// Reads a child's name; `None` if it is not a contender for this lock. Other people's nodes
     /// are nobody's business, so no name is an error.
-    pub(crate) fn parse<'a>(&self, name: &'a str) -> Option<Contender<'a>> {
+    pub(crate) fn parse<'a>(&self, name: &'a str) -> Option<ContenderName<'a>> {
         self.labels.iter().find_map(|(class, label)| {
             if *class == Class::Member {
-                return Some(Contender {
+                return Some(ContenderName {
                     name,
                     class: *class,
                     sequence: Sequence(0),
@@ -272,7 +272,7 @@ impl Grammar {
                 CreateMode::EPHEMERAL_SEQUENTIAL => Sequence::split_off(name, label)?,
                 _ => (name, Sequence(0)),
             };
-            Some(Contender {
+            Some(ContenderName {
                 name,
                 class: *class,
                 sequence,

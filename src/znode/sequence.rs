@@ -39,7 +39,7 @@ impl Sequence {
     /// How many steps after `other` this number comes on the circle of 32-bit numbers; negative
     /// if before. Good enough to show a queue to people; who holds is decided by
     /// [`order`](Self::order).
-    pub(crate) fn distance_from(self, other: Self) -> i32 {
+    pub(super) fn distance_from(self, other: Self) -> i32 {
         self.0.wrapping_sub(other.0)
     }
 

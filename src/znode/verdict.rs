@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use zklock_protocol::Children;
 
-use crate::znode::names::{Class, Contender, Grammar};
+use crate::znode::names::{Class, ContenderName, Grammar};
 use crate::znode::sequence::Sequence;
 
 /// Whom a contender must wait for.
@@ -76,7 +76,7 @@ pub(crate) fn verdict_by(
         return Verdict::Gone;
     };
     let is_behind = |number: Sequence| own.sequence.order(number) == Some(Ordering::Less);
-    let mut nearest: Option<Contender<'_>> = None;
+    let mut nearest: Option<ContenderName<'_>> = None;
     let (mut is_listed, mut ahead, mut others_behind) = (false, 0, false);
     let mut tied = Vec::new();
     for child in children.iter() {
@@ -97,7 +97,7 @@ pub(crate) fn verdict_by(
                 ahead += 1;
                 // Where the order of two who are ahead is not known, either will do: the other is
                 // found when we look again.
-                let nearer = |than: &Contender<'_>| order(&other, than, ties);
+                let nearer = |than: &ContenderName<'_>| order(&other, than, ties);
                 if nearest.is_none_or(|than| nearer(&than) == Some(Ordering::Greater)) {
                     nearest = Some(other);
                 }
@@ -127,7 +127,7 @@ pub(crate) fn verdict_by(
 }
 
 /// The contender with the largest number; `None` also if a stranger's name ends in a larger one.
-pub(crate) fn last<'a>(grammar: &Grammar, children: &'a Children) -> Option<Contender<'a>> {
+pub(crate) fn last<'a>(grammar: &Grammar, children: &'a Children) -> Option<ContenderName<'a>> {
     let numbered = children
         .iter()
         .filter_map(|child| Some((grammar.number(child)?.0, child)));
@@ -147,7 +147,7 @@ pub(crate) fn nobody_behind(rule: Rule, grammar: &Grammar, own: &str, children: 
 }
 
 /// Which of two was created first, if that is known.
-fn order(a: &Contender<'_>, b: &Contender<'_>, ties: &TieOrder) -> Option<Ordering> {
+fn order(a: &ContenderName<'_>, b: &ContenderName<'_>, ties: &TieOrder) -> Option<Ordering> {
     a.sequence.order(b.sequence).or_else(|| {
         let (made_a, made_b) = (ties.get(a.name)?, ties.get(b.name)?);
         // One transaction can make several nodes (a multi). Any order will do that everybody
@@ -157,7 +157,7 @@ fn order(a: &Contender<'_>, b: &Contender<'_>, ties: &TieOrder) -> Option<Orderi
 }
 
 /// The contenders, for people to look at: in order as far as the numbers tell (see [`Sequence`]).
-pub(crate) fn queue<'a>(grammar: &Grammar, children: &'a Children) -> Vec<Contender<'a>> {
+pub(crate) fn queue<'a>(grammar: &Grammar, children: &'a Children) -> Vec<ContenderName<'a>> {
     let listed = children.iter().filter_map(|child| grammar.parse(child));
     let mut contenders: Vec<_> = listed.collect();
     // Any live contender will do to measure from: all are within half the range of it.

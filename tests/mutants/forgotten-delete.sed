@@ -1,4 +1,4 @@
 # rule: a delete that was not confirmed is repeated until it is
-# file: src/global_queue/leave.rs
+# file: src/global_queue/release.rs
 # sight: model mutex
-s|^            reap(tenure, node);$||
+/^        not_yet => {$/,/^        }$/s|^            reap(tenure, node);$||

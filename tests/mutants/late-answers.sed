@@ -1,4 +1,4 @@
 # rule: a delete whose answer nobody waits for is judged all the same
-# file: src/global_queue/leave.rs
+# file: src/global_queue/release.rs
 # sight: model permits
-s|^                    let result = rest.end(deleted);$|                    let result: Result<()> = { let _ = (rest, deleted); Ok(()) };|
+s#^                if let Err(error) = end(answers) {$#                if let Err(error) = { drop((end, answers)); Ok::<(), Error>(()) } {#

@@ -6,8 +6,8 @@ use zklock_protocol::{Children, WatchKind};
 
 use super::{Member, READY, Rendezvous, WayOut, remove_exactly, remove_version};
 use crate::error::Result;
-use crate::global_queue::leave;
-use crate::global_queue::place::OthersWaiting;
+use crate::global_queue::acquire::OthersWaiting;
+use crate::global_queue::release;
 use crate::session::observe::say;
 use crate::session::{CallError, Contact, Step, Waiter, Wake, Watch, found, gone};
 use crate::tenure::Tenure;
@@ -16,7 +16,7 @@ use crate::znode::path::split;
 
 /// A member with whom we go out. Other libraries use a name again in the next round, so the node
 /// counts, and not its name.
-struct Companion {
+struct Peer {
     name: String,
     czxid: i64,
     /// One of this library's: it goes in and out by what this page says.
@@ -39,12 +39,12 @@ impl Rendezvous {
         }
         let (_, own) = split(tenure.node());
         let alone = member.met.iter().all(|met| met == own);
-        let mut with = self.folder.persist(waiter, |contact| {
+        let mut with = self.folder.retry(waiter, |contact| {
             if alone {
                 return Ok(Some(Vec::new()));
             }
             let children = self.folder.list(contact)?.unwrap_or_default();
-            self.companions(member, own, &children, contact).map(Some)
+            self.peers(member, own, &children, contact).map(Some)
         })?;
         // The first by name comes last.
         with.sort_by(|a, b| b.name.cmp(&a.name));
@@ -53,15 +53,15 @@ impl Rendezvous {
         if !stays {
             left = self.go_out(member, waiter)?;
         }
-        for (at, companion) in with.iter().enumerate() {
+        for (at, peer) in with.iter().enumerate() {
             let is_last = at + 1 == with.len();
-            let of_kazoo = self.folder.grammar().dialect() == Dialect::Kazoo && !companion.is_ours;
+            let of_kazoo = self.folder.grammar().dialect() == Dialect::Kazoo && !peer.is_ours;
             if is_last && !stays && of_kazoo {
                 // A first member of kazoo's takes `ready` for another member, and waits for it. One
                 // of ours may not have seen it yet.
                 self.clear_ready(member, waiter)?;
             }
-            self.see_off(companion, stays.then_some(&*tenure), waiter)?;
+            self.see_off(peer, stays.then_some(&*tenure), waiter)?;
         }
         if stays {
             left = self.go_out(member, waiter)?;
@@ -74,7 +74,7 @@ impl Rendezvous {
     /// removed it.
     fn go_out(&self, member: &mut Member, waiter: &Waiter<'_>) -> Result<Result<()>> {
         member.way_out = WayOut::Leaving;
-        let left = leave::leave_for_certain(&self.folder, &member.tenure, waiter);
+        let left = release::release_for_certain(&self.folder, &member.tenure, waiter);
         let is_gone = match &left {
             Ok(()) => true,
             // What was lost with its session may still be there.
@@ -95,7 +95,7 @@ impl Rendezvous {
         if member.ready.is_none() || session.is_forked() {
             if member.way_out == WayOut::Inside {
                 let news = OthersWaiting::Unknown(None);
-                drop(leave::send_off(&self.folder, &member.tenure, news));
+                drop(release::start_release(&self.folder, &member.tenure, news));
             }
             return;
         }
@@ -107,7 +107,7 @@ impl Rendezvous {
                 // What is not confirmed is reaped, and then others clear it.
                 WayOut::Inside => {
                     let news = OthersWaiting::Unknown(None);
-                    leave::leave(&this.folder, &member.tenure, news)
+                    release::start_release(&this.folder, &member.tenure, news).confirm()
                 }
                 // It is being reaped.
                 WayOut::Leaving => this.see_gone(&member.tenure),
@@ -137,26 +137,26 @@ impl Rendezvous {
     /// Removes the `ready` that let us in if nobody is inside any more.
     fn clear_if_alone(&self, member: &Member) -> Result<()> {
         let (_, own) = split(member.tenure.node());
-        let companions = self.session().contact().and_then(|contact| {
+        let peers = self.session().contact().and_then(|contact| {
             let children = self.folder.list(&contact)?.unwrap_or_default();
-            let with = self.companions(member, own, &children, &contact)?;
+            let with = self.peers(member, own, &children, &contact)?;
             if let (true, Some(czxid)) = (with.is_empty(), member.ready) {
                 self.remove_ready(&contact, czxid)?;
             }
             Ok(())
         });
-        companions.map_err(|error| self.folder.failure(error))
+        peers.map_err(|error| self.folder.failure(error))
     }
 
     /// Those of the list who entered together with us: they were there when we went in, and their
     /// nodes are older than `ready`. (A younger one has come too early for the next round.)
-    fn companions(
+    fn peers(
         &self,
         member: &Member,
         own: &str,
         children: &Children,
         contact: &Contact<'_>,
-    ) -> Step<Vec<Companion>> {
+    ) -> Step<Vec<Peer>> {
         let mut with = Vec::new();
         for name in self.members_among(children) {
             if name == own || !member.met.iter().any(|met| met == name) {
@@ -167,7 +167,7 @@ impl Rendezvous {
             };
             if member.ready.is_none_or(|ready| stat.czxid < ready) {
                 let contender = self.folder.grammar().parse(name);
-                with.push(Companion {
+                with.push(Peer {
                     name: name.to_owned(),
                     czxid: stat.czxid,
                     is_ours: contender.is_some_and(|one| one.is_ours()),
@@ -177,17 +177,12 @@ impl Rendezvous {
         Ok(with)
     }
 
-    /// Waits until a companion's node is gone. If our own is still there meanwhile, it must stay
+    /// Waits until a peer's node is gone. If our own is still there meanwhile, it must stay
     /// ours.
-    fn see_off(
-        &self,
-        companion: &Companion,
-        inside: Option<&Tenure>,
-        waiter: &Waiter<'_>,
-    ) -> Result<()> {
-        let path = self.folder.child(&companion.name);
+    fn see_off(&self, peer: &Peer, inside: Option<&Tenure>, waiter: &Waiter<'_>) -> Result<()> {
+        let path = self.folder.child(&peer.name);
         let mut watching = None;
-        self.folder.persist(waiter, |contact| {
+        self.folder.retry(waiter, |contact| {
             // Those who entered with us take us for gone.
             if let Some(tenure) = inside
                 && tenure.is_lost()
@@ -198,7 +193,7 @@ impl Rendezvous {
             let watch = Watch::new(contact, &path, WatchKind::DATA, Some(wake));
             let watch = watching.insert(watch);
             match found(contact.watch_data(watch))? {
-                Some((_, stat)) if stat.czxid == companion.czxid => {
+                Some((_, stat)) if stat.czxid == peer.czxid => {
                     contact.sleep_until_any(&[watch])?;
                     Ok(None)
                 }
@@ -212,7 +207,7 @@ impl Rendezvous {
         let Some(czxid) = member.ready else {
             return Ok(());
         };
-        self.folder.persist(waiter, |contact| {
+        self.folder.retry(waiter, |contact| {
             self.remove_ready(contact, czxid).map(Some)
         })
     }

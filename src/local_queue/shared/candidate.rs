@@ -5,13 +5,13 @@ use std::time::Instant;
 
 use super::SharedQueue;
 use crate::error::Result;
-use crate::global_queue::{Claim, Entrant, Won};
+use crate::global_queue::{AcquireRequest, Acquisition, Entrant};
 use crate::local_queue::candidate::Candidate;
 use crate::local_queue::lead::Lead;
 use crate::local_queue::thread_number::thread_number;
 use crate::session::observe::observer::Miss;
 use crate::sync;
-use crate::wait::bound::Bound;
+use crate::wait::limits::WaitLimits;
 
 struct Reader<'a> {
     queue: &'a SharedQueue,
@@ -53,22 +53,22 @@ impl SharedQueue {
 impl Candidate for Reader<'_> {
     fn entrant(&mut self) -> Entrant<'_> {
         Entrant {
-            queue: &self.queue.contest,
-            place: self.lead.place(),
-            claim: Claim {
+            queue: &self.queue.protocol,
+            contender: self.lead.contender(),
+            request: AcquireRequest {
                 wants_news: true,
                 entered: &*self.entered,
-                ..Claim::plain(Arc::clone(&self.data))
+                ..AcquireRequest::plain(Arc::clone(&self.data))
             },
         }
     }
 
-    fn win(self: Box<Self>, won: Won) {
-        self.queue.hold(self.thread, won, self.began);
+    fn win(self: Box<Self>, acquired: Acquisition) {
+        self.queue.hold(self.thread, acquired, self.began);
         self.queue.state.lock().admit();
     }
 
-    fn wait(self: Box<Self>, bound: &Bound) -> Result<bool> {
+    fn wait(self: Box<Self>, limits: &WaitLimits) -> Result<bool> {
         let Self {
             queue,
             lead,
@@ -77,7 +77,7 @@ impl Candidate for Reader<'_> {
             began,
             ..
         } = *self;
-        let result = queue.proceed(lead, thread, bound, data, began);
+        let result = queue.proceed(lead, thread, limits, data, began);
         result.inspect_err(|error| queue.tell_failed(error, began))
     }
 

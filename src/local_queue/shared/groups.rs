@@ -4,31 +4,31 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::global_queue::{OthersWaiting, Won};
+use crate::global_queue::{Acquisition, OthersWaiting};
 use crate::local_queue::tenure_use::{Others, others};
 use crate::local_queue::wait_queue::{Offer, WaitQueue};
 use crate::session::observe::observer::Way;
 use crate::tenure::Tenure;
 
-/// What [`SharedQueue::state`](super::SharedQueue) guards.
+/// The groups and the sleepers, under [`SharedQueue::state`](super::SharedQueue).
 #[derive(Default)]
-pub(super) struct State {
+pub(super) struct Readers {
     pub(super) leading: bool,
     /// The leader's node, once it is in the global queue.
     pub(super) led: Option<String>,
     pub(super) wait_queue: WaitQueue,
-    pub(super) groups: BTreeMap<u64, Group>,
+    pub(super) groups: BTreeMap<u64, ReaderGroup>,
     next_group: u64,
     /// The newest group.
     pub(super) open: Option<u64>,
     /// By thread.
-    pub(super) holds: HashMap<u64, Hold>,
+    pub(super) holds: HashMap<u64, ReadHold>,
     /// A timer runs that will look at an idle group.
     pub(super) timed: bool,
     pub(super) closed: bool,
 }
 
-pub(super) struct Group {
+pub(super) struct ReaderGroup {
     pub(super) tenure: Arc<Tenure>,
     pub(super) news: OthersWaiting,
     /// None if it is idle, which only the open group ever is. A thread whose release has yet to find
@@ -38,14 +38,14 @@ pub(super) struct Group {
     pub(super) idle_since: Option<Instant>,
 }
 
-pub(super) struct Hold {
+pub(super) struct ReadHold {
     pub(super) group: u64,
     pub(super) depth: u32,
     /// Since when, if somebody observes.
     pub(super) since: Option<Instant>,
 }
 
-impl Group {
+impl ReaderGroup {
     /// Whether a thread may enter without asking ZooKeeper.
     pub(super) fn can_be_joined(&self) -> bool {
         self.is_good() && matches!(self.others(), Others::NoneWaits)
@@ -61,26 +61,26 @@ impl Group {
     }
 }
 
-impl State {
-    pub(super) fn open_group(&mut self) -> Option<(u64, &mut Group)> {
+impl Readers {
+    pub(super) fn open_group(&mut self) -> Option<(u64, &mut ReaderGroup)> {
         let number = self.open?;
         Some((number, self.groups.get_mut(&number)?))
     }
 
     /// The group that is kept with nobody inside.
-    pub(super) fn idle_group(&mut self) -> Option<(u64, &mut Group)> {
+    pub(super) fn idle_group(&mut self) -> Option<(u64, &mut ReaderGroup)> {
         let open = self.open_group()?;
         (open.1.members == 0).then_some(open)
     }
 
     /// Takes an idle group out, to be ended.
-    pub(super) fn take_idle(&mut self) -> Option<Group> {
+    pub(super) fn take_idle(&mut self) -> Option<ReaderGroup> {
         let (number, _) = self.idle_group()?;
         Some(self.take(number))
     }
 
     /// Takes a group without members out, to be ended.
-    pub(super) fn take(&mut self, number: u64) -> Group {
+    pub(super) fn take(&mut self, number: u64) -> ReaderGroup {
         if self.open == Some(number) {
             self.open = None;
         }
@@ -88,13 +88,13 @@ impl State {
     }
 
     /// Makes a group of this thread alone. An idle one that was open until now is to be ended.
-    pub(super) fn found(&mut self, thread: u64, won: Won) -> Option<Group> {
+    pub(super) fn found(&mut self, thread: u64, acquired: Acquisition) -> Option<ReaderGroup> {
         let superseded = self.take_idle();
         let number = self.next_group;
         self.next_group += 1;
-        let group = Group {
-            tenure: won.tenure,
-            news: won.news,
+        let group = ReaderGroup {
+            tenure: acquired.tenure,
+            news: acquired.news,
             members: 0,
             idle_since: None,
         };
@@ -112,7 +112,7 @@ impl State {
             Some(_) => Way::Lingering,
             None => Way::Shared,
         };
-        let hold = Hold {
+        let hold = ReadHold {
             group: number,
             depth: 1,
             since: None,

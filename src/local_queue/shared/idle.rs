@@ -9,9 +9,9 @@ use std::sync::{Arc, Weak};
 use std::time::Instant;
 
 use super::SharedQueue;
-use super::groups::State;
+use super::groups::{ReaderGroup, Readers};
 use crate::error::Result;
-use crate::global_queue::{Contest, Departure};
+use crate::global_queue::{LockProtocol, PendingRelease, ReleaseMode};
 use crate::local_queue::tenure_use::Others;
 use crate::session::observe::say;
 use crate::session::{LocalLock, OnTimer, OnWatchEvent};
@@ -20,7 +20,7 @@ use crate::tenure::OnRevoke;
 
 impl SharedQueue {
     /// Keeps the group that its last member leaves.
-    pub(super) fn keep(&self, state: &mut State, number: u64) {
+    pub(super) fn keep(&self, state: &mut Readers, number: u64) {
         let now = sync::now();
         let group = state.groups.get_mut(&number).expect("looked up before");
         group.members = 0;
@@ -39,17 +39,24 @@ impl SharedQueue {
     }
 
     /// Begins to end an idle group, if there is one.
-    pub(crate) fn send_off_idle(&self) -> Departure {
+    pub(crate) fn start_idle_release(&self) -> PendingRelease {
         let group = self.state.lock().take_idle();
         group.map_or_else(
-            || Departure::over(Ok(())),
-            |group| self.contest.send_off(&group.tenure, group.news),
+            || PendingRelease::over(Ok(())),
+            |group| self.start_end(group),
         )
+    }
+
+    /// Begins to end a group that nobody is in any more. Nothing of that takes the caller's time.
+    pub(super) fn start_end(&self, group: ReaderGroup) -> PendingRelease {
+        let ReaderGroup { tenure, news, .. } = group;
+        self.protocol
+            .start_release(&tenure, news, ReleaseMode::Background)
     }
 
     /// Ends an idle group, if there is one. One that was lost has ended.
     pub(crate) fn end_idle(&self) -> Result<()> {
-        match self.send_off_idle().confirm() {
+        match self.start_idle_release().confirm() {
             Err(error) if error.is_lock_lost() => Ok(()),
             ended => ended,
         }
@@ -70,7 +77,7 @@ impl SharedQueue {
         let looked = self
             .session()
             .contact()
-            .and_then(|contact| self.contest.look_for_others(&tenure, &contact));
+            .and_then(|contact| self.protocol.look_for_others(&tenure, &contact));
         let (before, ended) = {
             let mut state = self.state.lock();
             // Readers who came meanwhile have looked for themselves.
@@ -97,7 +104,7 @@ impl SharedQueue {
         };
         drop(before);
         if let Some(group) = ended {
-            drop(self.contest.send_off(&group.tenure, group.news));
+            drop(self.start_end(group));
         }
     }
 }
@@ -127,7 +134,7 @@ impl OnRevoke for SharedQueue {
             is_asked.then(|| state.take_idle()).flatten()
         };
         if let Some(group) = asked {
-            drop(self.contest.send_off(&group.tenure, group.news));
+            drop(self.start_end(group));
         }
     }
 }
@@ -149,7 +156,7 @@ impl OnTimer for SharedQueue {
         drop(state);
         self.look_again_at(again);
         if let Some(group) = ended {
-            drop(self.contest.send_off(&group.tenure, group.news));
+            drop(self.start_end(group));
         }
     }
 }
@@ -157,7 +164,7 @@ impl OnTimer for SharedQueue {
 impl LocalLock for SharedQueue {
     fn reconnected(&self) {
         // A writer who came while there was no contact was not seen, and the watch is gone.
-        drop(self.send_off_idle());
+        drop(self.start_idle_release());
     }
 
     fn closed(&self) {
@@ -181,6 +188,6 @@ impl Drop for SharedQueue {
         }
         self.session().remove_lock(self.key);
         // No guard is left, so the only group there can be is an idle one.
-        drop(self.send_off_idle());
+        drop(self.start_idle_release());
     }
 }

@@ -23,7 +23,7 @@ impl RwLock {
             return None;
         }
         // Readers of ours who only linger would keep us out.
-        drop(self.readers.send_off_idle());
+        drop(self.readers.start_idle_release());
         self.writers.stand(|| self.data.now())
     }
 

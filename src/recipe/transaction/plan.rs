@@ -6,7 +6,7 @@ use std::collections::HashSet;
 
 use zklock_protocol::{ANY_VERSION, CreateMode, Request};
 
-use crate::session::site::new_node;
+use crate::session::new_node;
 
 /// A step as the caller gave it.
 #[derive(Clone, Debug)]

@@ -25,8 +25,8 @@ use super::backend::{Answer, Backend, Batching, Completion, NoReply, NotSent};
 use super::phase::Connection;
 use super::{LossReason, Session};
 use crate::link::Epoch;
-use crate::session::retry::RetryPolicy;
-use crate::session::site::Site;
+use crate::session::RetryPolicy;
+use crate::session::Site;
 use crate::sync::{self, Condvar, Mutex};
 
 /// Longer than any test: in memory, a session ends when it is told to.
@@ -192,7 +192,7 @@ struct LineState {
     events_delivered: u64,
 }
 
-pub(crate) struct MemoryBackend(Arc<Line>);
+pub(super) struct MemoryBackend(Arc<Line>);
 
 impl Line {
     fn session(&self) -> Option<Arc<Session>> {

@@ -151,9 +151,9 @@ pub(crate) struct Counts {
 }
 
 /// One more thread waits, as long as this is there.
-pub(crate) struct Waits<'a>(&'a AtomicU64);
+pub(crate) struct WaitingCount<'a>(&'a AtomicU64);
 
-impl Drop for Waits<'_> {
+impl Drop for WaitingCount<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -170,9 +170,9 @@ impl Counts {
         }
     }
 
-    pub(crate) fn waits(&self) -> Waits<'_> {
+    pub(crate) fn waits(&self) -> WaitingCount<'_> {
         count(&self.waiting);
-        Waits(&self.waiting)
+        WaitingCount(&self.waiting)
     }
 
     pub(super) fn asked(&self, took: Duration) {

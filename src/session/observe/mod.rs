@@ -1,4 +1,4 @@
-//! What a client tells of itself: to an [`Observer`], to the log, and as [`Stats`].
+//! A client's events: to an [`Observer`], to the log, and as [`Stats`].
 //!
 //! Nothing here blocks or calls anybody back: events and lines go to a thread of their own. So a
 //! caller may tell of something under the lock of a local queue or of the session, which keeps the
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use self::counts::Stats;
-use self::counts::{Counts, Waits};
+use self::counts::{Counts, WaitingCount};
 #[cfg(feature = "metrics")]
 pub use self::metrics_observer::MetricsObserver;
 use self::observer::{
@@ -28,7 +28,7 @@ use crate::error::Error;
 use crate::fork::ForkCheck;
 use crate::job_queue::JobQueue;
 
-/// What is kept for an observer or a logger that is stuck.
+/// Events kept for an observer or a logger that is stuck.
 const BACKLOG: usize = 4096;
 
 /// See the [module](self).
@@ -36,7 +36,7 @@ pub(crate) struct Observation {
     /// Each hears all, in this order.
     observers: Arc<[Box<dyn Observer>]>,
     /// Runs what is somebody else's.
-    aside: JobQueue,
+    callbacks: JobQueue,
     counts: Counts,
     fork: ForkCheck,
 }
@@ -46,7 +46,7 @@ impl Observation {
         Self {
             observers: observers.into(),
             // What panics there is not ours, and nothing of ours is lost with it.
-            aside: JobQueue::new("zklock-aside", BACKLOG, || {}),
+            callbacks: JobQueue::new("zklock-aside", BACKLOG, || {}),
             counts: Counts::default(),
             fork,
         }
@@ -62,18 +62,18 @@ impl Observation {
     pub(super) fn stats(&self) -> Stats {
         let mut stats = self.counts.stats();
         if !self.fork.forked() {
-            stats.left_out = self.aside.left_out();
+            stats.left_out = self.callbacks.left_out();
         }
         stats
     }
 
     /// One more thread waits, as long as the answer is there.
-    pub(crate) fn waits(&self) -> Waits<'_> {
+    pub(crate) fn waits(&self) -> WaitingCount<'_> {
         self.counts.waits()
     }
 
-    pub(super) fn aside(&self) -> &JobQueue {
-        &self.aside
+    pub(super) fn callbacks(&self) -> &JobQueue {
+        &self.callbacks
     }
 
     fn tell(&self, event: impl Fn(&dyn Observer) + Send + 'static) {
@@ -82,7 +82,7 @@ impl Observation {
             return;
         }
         let observers = Arc::clone(&self.observers);
-        self.aside.run(move || {
+        self.callbacks.run(move || {
             for observer in &*observers {
                 // One that panics keeps nothing from those after it. The panic hook has said what
                 // there is to say.
@@ -102,7 +102,7 @@ impl Observation {
     ) {
         if level <= log::max_level() && !self.fork.forked() {
             let line = line();
-            self.aside
+            self.callbacks
                 .run(move || log::log!(target: target, level, "{line}"));
         }
     }

@@ -57,7 +57,7 @@ fn golden_names() {
     ] {
         assert_eq!(grammar.prefix(GUID, class), prefix);
         let name = format!("{prefix}0000000007");
-        let read = Contender {
+        let read = ContenderName {
             name: &name,
             class,
             sequence: Sequence(7),
@@ -222,7 +222,7 @@ proptest! {
         let guid = Uuid::from_u128(guid);
         let name = format!("{}{}", grammar.prefix(guid, class), Sequence(number));
         let sequence = Sequence(number);
-        let read = Contender { name: &name, class, sequence, guid: Some(guid) };
+        let read = ContenderName { name: &name, class, sequence, guid: Some(guid) };
         prop_assert_eq!(grammar.parse(&name), Some(read));
     }
 

@@ -70,7 +70,7 @@ fn each_recipe_shows_what_it_has_here() {
     let client = client();
     let rw = RwLock::new(&client, "/debug/rw").expect("a good path");
     let _reading = rw.read().expect("free");
-    let none = "writers_here: Glance { turn: Free, waiting: 0 }";
+    let none = "writers_here: DebugState { turn: Free, waiting: 0 }";
     let me = std::thread::current().id();
     let me = format!("{me:?}, depth: 1");
     assert_says(&format!("{rw:?}"), &[none, &me, "/debug/rw/_c_"]);

@@ -14,7 +14,7 @@ pub(crate) trait OnWatchEvent: Send + Sync {
     fn on_watch_event(self: Arc<Self>);
 }
 
-/// Whom a [`Notice`] wakes. Called with nothing locked: the last handle of a lock may go with it.
+/// Whom a [`WatchState`] wakes. Called with nothing locked: the last handle of a lock may go with it.
 #[derive(Clone)]
 pub(crate) enum Wake {
     Signal(Arc<Signal>),
@@ -26,14 +26,14 @@ pub(crate) enum Wake {
 /// The read that leaves the watch was answered after so many events. An event with a smaller number
 /// is about an earlier watch on the same path and is no news: the answer has seen that change.
 /// The reader takes its answer on its own thread, so events are kept until it has.
-pub(crate) struct Notice {
-    state: Mutex<State>,
+pub(crate) struct WatchState {
+    state: Mutex<Firing>,
     /// Armed, and nothing was told. Written under `state`, read anywhere: a lingering lock asks at
     /// every acquire and release.
     live: AtomicBool,
 }
 
-struct State {
+struct Firing {
     armed_after: Option<u64>,
     /// Before the read is answered: all that came, with their numbers.
     early: Vec<(u64, EventKind)>,
@@ -49,10 +49,10 @@ enum Fired {
     Removed,
 }
 
-impl Notice {
+impl WatchState {
     pub(super) fn new(wake: Option<Wake>) -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State {
+            state: Mutex::new(Firing {
                 armed_after: None,
                 early: Vec::new(),
                 fired: None,
@@ -110,7 +110,7 @@ impl Notice {
     }
 
     /// Notes what the watch told. Returns whom to wake.
-    fn fire(&self, state: &mut State, fired: Fired) -> Option<Wake> {
+    fn fire(&self, state: &mut Firing, fired: Fired) -> Option<Wake> {
         state.fired.get_or_insert(fired);
         self.live.store(false, Ordering::Release);
         state.wake.clone()

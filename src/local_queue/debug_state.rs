@@ -1,4 +1,4 @@
-//! What a lock shows of the threads of this process to somebody who debugs.
+//! [`DebugState`]: a lock and the threads of this process, for somebody who debugs.
 //!
 //! A look at memory, under no lock for longer than it takes to copy that. Not to be taken in a
 //! forked child, where the queue may be locked by a thread that is not there.
@@ -15,7 +15,7 @@ use crate::tenure::{LockState, Tenure};
 /// The threads of this process at one lock, at one moment.
 #[derive(Debug)]
 #[expect(dead_code, reason = "only shown")]
-pub(crate) struct Glance {
+pub(crate) struct DebugState {
     turn: Shown,
     /// Threads that wait, the one that asks ZooKeeper for them included.
     waiting: usize,
@@ -31,13 +31,10 @@ enum Shown {
     Held {
         by: Named,
         depth: u32,
-        node: Node,
+        node: ShownNode,
     },
     /// Kept for the next thread.
-    Idle {
-        node: Node,
-        since: Duration,
-    },
+    Idle { node: ShownNode, since: Duration },
     /// A thread gives it back.
     Between,
 }
@@ -45,12 +42,12 @@ enum Shown {
 /// A node of ours, and how sure it is.
 #[derive(Debug)]
 #[expect(dead_code, reason = "only shown")]
-struct Node {
+struct ShownNode {
     path: String,
     state: LockState,
 }
 
-impl Node {
+impl ShownNode {
     fn of(tenure: &Tenure) -> Self {
         Self {
             path: tenure.node().to_owned(),
@@ -59,7 +56,7 @@ impl Node {
     }
 }
 
-/// What [`Glance`] is made of, copied under the lock.
+/// A copy of the turn, made under the lock.
 enum Seen {
     Free,
     Leading,
@@ -71,39 +68,39 @@ enum Seen {
 /// The reading threads of this process at one lock, at one moment.
 #[derive(Debug)]
 #[expect(dead_code, reason = "only shown")]
-pub(crate) struct ReadersGlance {
-    holders: Vec<Reader>,
+pub(crate) struct ReadersDebugState {
+    holders: Vec<ShownReader>,
     /// Kept for the next reader, and since when.
-    kept: Option<(Node, Duration)>,
+    kept: Option<(ShownNode, Duration)>,
     /// Threads that wait, the one that asks ZooKeeper for them included.
     waiting: usize,
 }
 
 #[derive(Debug)]
 #[expect(dead_code, reason = "only shown")]
-struct Reader {
+struct ShownReader {
     by: Named,
     depth: u32,
-    node: Node,
+    node: ShownNode,
 }
 
 impl SharedQueue {
-    pub(crate) fn glance(&self) -> ReadersGlance {
+    pub(crate) fn debug_state(&self) -> ReadersDebugState {
         let (holders, waiting) = self.holders();
         let kept = self.kept().map(|(tenure, since)| {
             let since = sync::now().saturating_duration_since(since);
-            (Node::of(&tenure), since)
+            (ShownNode::of(&tenure), since)
         });
         let mut holders: Vec<_> = holders
             .into_iter()
-            .map(|(thread, depth, tenure)| Reader {
+            .map(|(thread, depth, tenure)| ShownReader {
                 by: Named(thread),
                 depth,
-                node: Node::of(&tenure),
+                node: ShownNode::of(&tenure),
             })
             .collect();
         holders.sort_by_key(|reader| reader.by.0);
-        ReadersGlance {
+        ReadersDebugState {
             holders,
             kept,
             waiting,
@@ -112,7 +109,7 @@ impl SharedQueue {
 }
 
 impl LocalQueue {
-    pub(crate) fn glance(&self) -> Glance {
+    pub(crate) fn debug_state(&self) -> DebugState {
         let (seen, asleep, by, depth) = {
             let local = self.state.lock();
             let seen = match &local.turn {
@@ -135,15 +132,15 @@ impl LocalQueue {
             Seen::Held(tenure) => Shown::Held {
                 by: Named(by),
                 depth,
-                node: Node::of(&tenure),
+                node: ShownNode::of(&tenure),
             },
             Seen::Idle(tenure, since) => Shown::Idle {
-                node: Node::of(&tenure),
+                node: ShownNode::of(&tenure),
                 since: sync::now().saturating_duration_since(since),
             },
             Seen::Between => Shown::Between,
         };
-        Glance {
+        DebugState {
             turn,
             waiting: asleep + usize::from(leads),
         }

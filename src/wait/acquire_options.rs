@@ -1,4 +1,4 @@
-//! How long a caller waits: [`AcquireOptions`], and the bound that the layers pass down.
+//! [`AcquireOptions`]: the settings of one call.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Sender;
 
 use crate::error::Error;
-use crate::sync;
 use crate::wait::cancel::CancelToken;
+use crate::wait::limits::{TryOrWait, WaitLimits};
 use crate::wait::position::{QueuePosition, Reporter};
 
 /// The settings of a single acquire, beyond those of its lock: a deadline, a cancel token, node
@@ -30,7 +30,7 @@ use crate::wait::position::{QueuePosition, Reporter};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct AcquireOptions {
-    limit: Limit,
+    deadline: Deadline,
     cancel: Option<CancelToken>,
     positions: Option<Sender<QueuePosition>>,
     data: Option<Vec<u8>>,
@@ -38,7 +38,7 @@ pub struct AcquireOptions {
 
 /// When a call stops waiting.
 #[derive(Clone, Copy, Debug, Default)]
-enum Limit {
+enum Deadline {
     #[default]
     Never,
     At(Instant),
@@ -61,7 +61,7 @@ impl AcquireOptions {
     /// [`try_lock_until`](crate::Mutex::try_lock_until) does.
     #[must_use]
     pub fn deadline(mut self, deadline: Instant) -> Self {
-        self.limit = Limit::At(deadline);
+        self.deadline = Deadline::At(deadline);
         self
     }
 
@@ -90,7 +90,7 @@ impl AcquireOptions {
     /// ```
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
-        self.limit = Limit::After(timeout);
+        self.deadline = Deadline::After(timeout);
         self
     }
 
@@ -158,134 +158,24 @@ impl AcquireOptions {
 impl AcquireOptions {
     /// A call with these options begins now: how long it waits, and its own node data. An error if
     /// it was cancelled before.
-    pub(crate) fn begin(self) -> Result<(Patience, Option<Vec<u8>>), Error> {
-        let patience = match self.limit {
-            Limit::Never => Patience(Some(Bound::none())),
-            Limit::At(deadline) => Patience::until(deadline),
-            Limit::After(timeout) => Patience::during(timeout),
+    pub(crate) fn begin(self) -> Result<(TryOrWait, Option<Vec<u8>>), Error> {
+        let try_or_wait = match self.deadline {
+            Deadline::Never => TryOrWait(Some(WaitLimits::none())),
+            Deadline::At(deadline) => TryOrWait::until(deadline),
+            Deadline::After(timeout) => TryOrWait::during(timeout),
         };
-        let Patience(Some(bound)) = patience else {
+        let TryOrWait(Some(limits)) = try_or_wait else {
             // A try does not wait, so nothing else would look at the token.
             if self.cancel.is_some_and(|token| token.is_cancelled()) {
                 return Err(Error::cancelled());
             }
-            return Ok((patience, self.data));
+            return Ok((try_or_wait, self.data));
         };
-        let patience = Patience(Some(Bound {
+        let try_or_wait = TryOrWait(Some(WaitLimits {
             cancel: self.cancel,
             reporter: self.positions.map(|to| Arc::new(Reporter::new(to))),
-            ..bound
+            ..limits
         }));
-        Ok((patience, self.data))
-    }
-}
-
-/// How long a timed call waits: not at all, or as its bound says.
-pub(crate) struct Patience(Option<Bound>);
-
-impl Patience {
-    /// Does not wait if `timeout` is zero; waits without end if it is too large for the clock.
-    pub(crate) fn during(timeout: Duration) -> Self {
-        Self((!timeout.is_zero()).then(|| Bound::until(deadline_after(timeout))))
-    }
-
-    pub(crate) fn until(deadline: Instant) -> Self {
-        Self((deadline > sync::now()).then(|| Bound::until(Some(deadline))))
-    }
-
-    /// Tries, or waits; a deadline that is over is no error.
-    pub(crate) fn attempt<T>(
-        self,
-        at_once: impl FnOnce() -> Result<Option<T>, Error>,
-        wait: impl FnOnce(&Bound) -> Result<T, Error>,
-    ) -> Result<Option<T>, Error> {
-        let Some(bound) = self.0 else {
-            return at_once();
-        };
-        match wait(&bound) {
-            Ok(got) => Ok(Some(got)),
-            Err(error) if error.is_timeout() => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Tries, or waits; a deadline that is over, also that of a try, is an error about `path`.
-    pub(crate) fn insist<T>(
-        self,
-        path: &str,
-        at_once: impl FnOnce() -> Result<Option<T>, Error>,
-        wait: impl FnOnce(&Bound) -> Result<T, Error>,
-    ) -> Result<T, Error> {
-        match self.0 {
-            Some(bound) => wait(&bound),
-            None => at_once()?.ok_or_else(|| Error::timeout().context(path)),
-        }
-    }
-}
-
-/// The moment `timeout` from now; `None` when that is beyond what the clock can say.
-pub(crate) fn deadline_after(timeout: Duration) -> Option<Instant> {
-    sync::now().checked_add(timeout)
-}
-
-/// How long a caller waits: computed once at the public call, and passed down unchanged.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Bound {
-    pub(crate) deadline: Option<Instant>,
-    /// When the call began that has the deadline.
-    pub(crate) began: Option<Instant>,
-    pub(crate) cancel: Option<CancelToken>,
-    /// Reports how many are ahead, if the caller asked for that.
-    pub(crate) reporter: Option<Arc<Reporter>>,
-}
-
-impl Bound {
-    pub(crate) fn none() -> Self {
-        Self::default()
-    }
-
-    pub(crate) fn until(deadline: Option<Instant>) -> Self {
-        Self {
-            deadline,
-            began: deadline.map(|_| sync::now()),
-            ..Self::default()
-        }
-    }
-
-    /// The deadline has passed.
-    pub(crate) fn over(&self) -> Error {
-        match self.began {
-            Some(began) => Error::timeout_after(sync::now().saturating_duration_since(began)),
-            None => Error::timeout(),
-        }
-    }
-
-    /// The same bound for another acquire, whose positions are reported from the start.
-    pub(crate) fn renewed(&self) -> Self {
-        Self {
-            reporter: self
-                .reporter
-                .as_ref()
-                .map(|reporter| Arc::new(reporter.renewed())),
-            ..self.clone()
-        }
-    }
-
-    pub(crate) fn is_none(&self) -> bool {
-        self.deadline.is_none() && self.cancel.is_none()
-    }
-
-    /// An error when the caller has stopped waiting.
-    pub(crate) fn check(&self) -> Result<(), Error> {
-        if self.cancel.as_ref().is_some_and(CancelToken::is_cancelled) {
-            return Err(Error::cancelled());
-        }
-        if self
-            .deadline
-            .is_some_and(|deadline| deadline <= sync::now())
-        {
-            return Err(self.over());
-        }
-        Ok(())
+        Ok((try_or_wait, self.data))
     }
 }

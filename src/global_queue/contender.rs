@@ -1,4 +1,4 @@
-//! An acquire: what it asks for, how far it has come, and what it wins.
+//! [`Contender`]: how far an acquire has come in the global queue.
 
 use zklock_protocol::Children;
 
@@ -6,74 +6,35 @@ use crate::session::observe::say;
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::acquire::AcquireRequest;
 use super::folder::Folder;
 use crate::error::Error;
 use crate::link::Epoch;
-use crate::session::backend::{Created, Refusal};
-use crate::session::{CallError, Contact, Orphan, Proof, Step, Watch, found};
-use crate::tenure::Tenure;
-use crate::wait::position::Reporter;
+use crate::session::{CallError, Contact, Created, Orphan, Proof, Refusal, Step, Watch, found};
 use crate::znode::names::Class;
 use crate::znode::path::split;
-
-/// What one acquire asks for.
-pub(crate) struct Claim<'a> {
-    /// What our nodes hold for others to read.
-    pub(crate) data: Arc<[u8]>,
-    /// How many nodes; more than one for permits only.
-    pub(crate) count: usize,
-    /// A win comes with news of others, if that costs nothing extra.
-    pub(crate) wants_news: bool,
-    /// Reports how many are ahead, if the caller asked for that.
-    pub(crate) reporter: Option<&'a Reporter>,
-    /// Is told the name of our node once it is in the queue.
-    pub(crate) entered: &'a dyn Fn(&str),
-    /// Is called whenever others are seen to be ahead.
-    pub(crate) behind: &'a dyn Fn(),
-}
-
-impl Claim<'_> {
-    /// For one node, and nothing else.
-    pub(crate) fn plain(data: Arc<[u8]>) -> Self {
-        Self {
-            data,
-            count: 1,
-            wants_news: false,
-            reporter: None,
-            entered: &|_| {},
-            behind: &|| {},
-        }
-    }
-
-    pub(super) fn report(&self, contenders: usize) {
-        (self.behind)();
-        if let Some(reporter) = self.reporter {
-            reporter.report(0, contenders);
-        }
-    }
-}
 
 /// How far an acquire has come in the global queue. It outlives the thread that began it: when that
 /// thread gives up, the next local one goes on from here. Dropping it leaves the queue: our nodes
 /// are removed, now or as soon as ZooKeeper can be reached.
-pub(crate) struct Place {
+pub(crate) struct Contender {
     folder: Arc<Folder>,
-    standing: Standing,
+    state: ContenderState,
 }
 
 #[derive(Default)]
-enum Standing {
+enum ContenderState {
     #[default]
-    Nowhere,
+    NotCreated,
     /// Creates were sent and not answered.
-    Unsure {
+    Unknown {
         creates: Vec<Create>,
         /// Those that were created before.
         nodes: Vec<Created>,
         epoch: Arc<Epoch>,
     },
     /// Our nodes were created in this epoch.
-    Queued {
+    Created {
         nodes: Vec<Created>,
         epoch: Arc<Epoch>,
     },
@@ -87,32 +48,32 @@ pub(super) enum Create {
     Plain(Proof),
 }
 
-impl Standing {
+impl ContenderState {
     fn epoch(&self) -> Option<&Arc<Epoch>> {
         match self {
-            Self::Nowhere => None,
-            Self::Unsure { epoch, .. } | Self::Queued { epoch, .. } => Some(epoch),
+            Self::NotCreated => None,
+            Self::Unknown { epoch, .. } | Self::Created { epoch, .. } => Some(epoch),
         }
     }
 }
 
-impl Place {
-    pub(super) fn nowhere(folder: &Arc<Folder>) -> Self {
+impl Contender {
+    pub(super) fn new(folder: &Arc<Folder>) -> Self {
         Self {
             folder: Arc::clone(folder),
-            standing: Standing::Nowhere,
+            state: ContenderState::NotCreated,
         }
     }
 
-    pub(crate) fn is_nowhere(&self) -> bool {
-        matches!(self.standing, Standing::Nowhere)
+    pub(crate) fn is_not_created(&self) -> bool {
+        matches!(self.state, ContenderState::NotCreated)
     }
 
     /// Whether our nodes were created in the session of `contact`.
     pub(super) fn is_entered(&self, contact: &Contact<'_>) -> bool {
-        match &self.standing {
+        match &self.state {
             // A lost create may turn out to have made nothing.
-            Standing::Queued { nodes, epoch } => {
+            ContenderState::Created { nodes, epoch } => {
                 !nodes.is_empty() && epoch.number() == contact.epoch().number()
             }
             _ => false,
@@ -120,10 +81,10 @@ impl Place {
     }
 
     /// Leaves the queue.
-    pub(crate) fn withdraw(&mut self) {
-        let (nodes, epoch) = match std::mem::take(&mut self.standing) {
-            Standing::Nowhere => return,
-            Standing::Unsure {
+    pub(super) fn withdraw(&mut self) {
+        let (nodes, epoch) = match std::mem::take(&mut self.state) {
+            ContenderState::NotCreated => return,
+            ContenderState::Unknown {
                 creates,
                 nodes,
                 epoch,
@@ -141,7 +102,7 @@ impl Place {
                 }
                 (nodes, epoch)
             }
-            Standing::Queued { nodes, epoch } => (nodes, epoch),
+            ContenderState::Created { nodes, epoch } => (nodes, epoch),
         };
         for Created { path, .. } in nodes {
             self.folder.session().reap(Orphan::Node { path }, &epoch);
@@ -149,17 +110,17 @@ impl Place {
     }
 
     /// There is nothing to withdraw: our nodes are a tenure's now, or gone for good.
-    pub(super) fn give_up(&mut self) {
-        self.standing = Standing::Nowhere;
+    pub(super) fn disown(&mut self) {
+        self.state = ContenderState::NotCreated;
     }
 
-    /// Gives the nodes of a place that was entered to whoever takes them back. A place that is
-    /// unsure stays as it is.
-    pub(super) fn hand_over(&mut self) -> Vec<String> {
-        match std::mem::take(&mut self.standing) {
-            Standing::Queued { nodes, .. } => nodes.into_iter().map(|node| node.path).collect(),
+    /// Gives the nodes that were created to whoever takes them back. What is unknown stays as it
+    /// is.
+    pub(super) fn take_nodes(&mut self) -> Vec<Created> {
+        match std::mem::take(&mut self.state) {
+            ContenderState::Created { nodes, .. } => nodes,
             other => {
-                self.standing = other;
+                self.state = other;
                 Vec::new()
             }
         }
@@ -167,8 +128,8 @@ impl Place {
 
     /// Goes on in the session of `contact`. Nothing survives an epoch: the server removes our nodes
     /// with the session.
-    pub(super) fn come_to(&mut self, contact: &Contact<'_>) {
-        let epoch = self.standing.epoch();
+    pub(super) fn move_to_session(&mut self, contact: &Contact<'_>) {
+        let epoch = self.state.epoch();
         if epoch.is_some_and(|epoch| epoch.number() != contact.epoch().number()) {
             say!(
                 self.folder.session(),
@@ -176,29 +137,32 @@ impl Place {
                 "{}: queueing again in a new session",
                 self.folder.path()
             );
-            self.give_up();
+            self.disown();
         }
     }
 
-    /// The nodes of a place that was entered.
-    pub(super) fn nodes(&self) -> &[Created] {
-        match &self.standing {
-            Standing::Queued { nodes, .. } => nodes,
-            _ => unreachable!("entered before"),
+    /// The nodes, as far as they were created.
+    fn created(&self) -> &[Created] {
+        match &self.state {
+            ContenderState::Created { nodes, .. } => nodes,
+            _ => &[],
         }
+    }
+
+    /// The nodes, once they were created. Never empty.
+    pub(super) fn nodes(&self) -> &[Created] {
+        let nodes = self.created();
+        assert!(!nodes.is_empty(), "created before");
+        nodes
     }
 
     /// The names of our nodes, as far as they are known.
     pub(super) fn names(&self) -> HashSet<&str> {
-        match &self.standing {
-            Standing::Queued { nodes, .. } => {
-                nodes.iter().map(|node| split(&node.path).1).collect()
-            }
-            _ => HashSet::new(),
-        }
+        let each = self.created().iter();
+        each.map(|node| split(&node.path).1).collect()
     }
 
-    /// Somebody removed a node of ours that waits: all that is left of this place goes.
+    /// Somebody removed a node of ours that waits: the rest goes, too.
     pub(super) fn removed(&mut self) {
         self.withdraw();
         let folder = self.folder.path();
@@ -211,7 +175,7 @@ impl Place {
 
     /// The folder was deleted, and our nodes before it.
     pub(super) fn folder_gone(&mut self) {
-        self.give_up();
+        self.disown();
         let folder = self.folder.path();
         say!(
             self.folder.session(),
@@ -226,66 +190,58 @@ impl Place {
         &mut self,
         contact: &Contact<'_>,
         class: Class,
-        claim: &Claim<'_>,
+        request: &AcquireRequest<'_>,
         watch: Option<&Watch>,
     ) -> Step<Listed> {
-        self.come_to(contact);
-        self.make_sure(contact)?;
+        self.move_to_session(contact);
+        self.resolve_unknown(contact)?;
         let mut made_folder = false;
         loop {
-            let standing = match &self.standing {
-                Standing::Queued { nodes, .. } => nodes.len(),
-                _ => 0,
+            let missing = request.count.saturating_sub(self.created().len());
+            let at_once = missing.min(self.folder.creates_at_once(request.data.len()));
+            let fresh = (0..at_once).map(|_| self.folder.fresh_name(class));
+            let names: Vec<_> = fresh.collect();
+            let listed = if missing == 0 {
+                self.list(contact, watch).map(Some)
+            } else if at_once < missing {
+                self.create_some(contact, class, request, names)
+            } else {
+                self.create_rest_and_list(contact, class, request, names, watch)
             };
-            if standing >= claim.count {
-                let children = match watch {
-                    Some(watch) => self.folder.list_and_watch(contact, watch),
-                    None => self.folder.list(contact),
-                }?;
-                return Ok(self.listed(children, made_folder));
-            }
-            let missing = claim.count - standing;
-            let at_once = missing.min(self.folder.creates_at_once(claim.data.len()));
-            let names: Vec<_> = (0..at_once)
-                .map(|_| self.folder.fresh_name(class))
-                .collect();
-            if at_once < missing {
-                match self.create_some(contact, class, claim, names) {
-                    Err(CallError::Refused(Refusal::NoNode)) => {}
-                    done => {
-                        done?;
-                        continue;
-                    }
-                }
-                self.make_folder(contact)?;
-                made_folder = true;
-                continue;
-            }
-            let entered = contact.create_and_list(
-                self.folder.path().as_str(),
-                &names,
-                &claim.data,
-                self.folder.grammar().mode(class),
-                self.folder.batching(),
-                watch,
-            )?;
-            match self.note_created(contact, names, entered.created) {
-                Ok(()) => {
-                    self.folder.seen(true);
-                    self.refuse_unreadable()?;
-                    (claim.entered)(split(&self.nodes()[0].path).1);
-                    let children = found(entered.listed)?;
-                    return Ok(self.listed(children, made_folder));
-                }
+            match listed {
+                Ok(Some(children)) => return Ok(self.listed(children, made_folder)),
+                Ok(None) => {}
                 Err(CallError::Refused(Refusal::NoNode)) => {
                     self.make_folder(contact)?;
                     made_folder = true;
                 }
-                // Asks again in the words that the backend now uses.
-                Err(CallError::Refused(Refusal::Unknown)) => {}
-                Err(error) => return Err(self.folder.failed(error)),
+                Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Creates what is missing of the nodes that were asked for, and lists the folder.
+    fn create_rest_and_list(
+        &mut self,
+        contact: &Contact<'_>,
+        class: Class,
+        request: &AcquireRequest<'_>,
+        names: Vec<String>,
+        watch: Option<&Watch>,
+    ) -> Step<Option<Option<Children>>> {
+        let made = contact.create_and_list(
+            self.folder.path().as_str(),
+            &names,
+            &request.data,
+            self.folder.grammar().mode(class),
+            self.folder.batching(),
+            watch,
+        )?;
+        if !self.note_in_folder(contact, names, made.created)? {
+            return Ok(None);
+        }
+        (request.entered)(split(&self.nodes()[0].path).1);
+        found(made.listed).map(Some)
     }
 
     /// Creates some of the nodes that were asked for. The rest, and the list, come after them.
@@ -293,23 +249,41 @@ impl Place {
         &mut self,
         contact: &Contact<'_>,
         class: Class,
-        claim: &Claim<'_>,
+        request: &AcquireRequest<'_>,
         names: Vec<String>,
-    ) -> Step<()> {
+    ) -> Step<Option<Option<Children>>> {
         let created = contact.create_all(
             self.folder.path().as_str(),
             &names,
-            &claim.data,
+            &request.data,
             self.folder.grammar().mode(class),
             self.folder.batching(),
         )?;
+        self.note_in_folder(contact, names, created)?;
+        Ok(None)
+    }
+
+    fn list(&self, contact: &Contact<'_>, watch: Option<&Watch>) -> Step<Option<Children>> {
+        match watch {
+            Some(watch) => self.folder.list_and_watch(contact, watch),
+            None => self.folder.list(contact),
+        }
+    }
+
+    /// Takes note of what creates have come to, for the folder too. `false`: they are to be asked
+    /// for again, in the words that the backend now uses.
+    fn note_in_folder(
+        &mut self,
+        contact: &Contact<'_>,
+        names: Vec<String>,
+        created: Vec<Step<Created>>,
+    ) -> Step<bool> {
         match self.note_created(contact, names, created) {
             Ok(()) => {
                 self.folder.seen(true);
-                self.refuse_unreadable()
+                self.refuse_unreadable().map(|()| true)
             }
-            // Asks again in the words that the backend now uses.
-            Err(CallError::Refused(Refusal::Unknown)) => Ok(()),
+            Err(CallError::Refused(Refusal::Unknown)) => Ok(false),
             Err(error @ CallError::Refused(Refusal::NoNode)) => Err(error),
             Err(error) => Err(self.folder.failed(error)),
         }
@@ -330,16 +304,16 @@ impl Place {
         &mut self,
         contact: &Contact<'_>,
         class: Class,
-        claim: &Claim<'_>,
+        request: &AcquireRequest<'_>,
     ) -> Step<bool> {
         let name = self.folder.fresh_name(class);
         let path = self.folder.child(&name);
-        let created = contact.create(&path, &claim.data, self.folder.grammar().mode(class));
+        let created = contact.create(&path, &request.data, self.folder.grammar().mode(class));
         match self.note_created(contact, vec![name], vec![created]) {
             Ok(()) => {
                 self.folder.seen(true);
                 self.refuse_unreadable()?;
-                (claim.entered)(split(&self.nodes()[0].path).1);
+                (request.entered)(split(&self.nodes()[0].path).1);
                 Ok(true)
             }
             Err(CallError::Refused(Refusal::NoNode)) => {
@@ -384,10 +358,7 @@ impl Place {
         names: Vec<String>,
         created: Vec<Step<Created>>,
     ) -> Step<()> {
-        let mut nodes = match std::mem::take(&mut self.standing) {
-            Standing::Queued { nodes, .. } => nodes,
-            _ => Vec::new(),
-        };
+        let mut nodes = self.take_nodes();
         let (mut unsure, mut result) = (Vec::new(), Ok(()));
         for (name, created) in names.into_iter().zip(created) {
             match created {
@@ -404,25 +375,25 @@ impl Place {
             }
         }
         if !unsure.is_empty() {
-            self.unsure(unsure, nodes, contact);
+            self.set_unknown(unsure, nodes, contact);
         } else if !nodes.is_empty() {
-            self.queued(nodes, contact);
+            self.set_created(nodes, contact);
         }
         result
     }
 
-    fn queued(&mut self, nodes: Vec<Created>, contact: &Contact<'_>) {
+    fn set_created(&mut self, nodes: Vec<Created>, contact: &Contact<'_>) {
         let epoch = Arc::clone(contact.epoch());
-        self.standing = Standing::Queued { nodes, epoch };
+        self.state = ContenderState::Created { nodes, epoch };
     }
 
-    pub(super) fn unsure(
+    pub(super) fn set_unknown(
         &mut self,
         creates: Vec<Create>,
         nodes: Vec<Created>,
         contact: &Contact<'_>,
     ) {
-        self.standing = Standing::Unsure {
+        self.state = ContenderState::Unknown {
             creates,
             nodes,
             epoch: Arc::clone(contact.epoch()),
@@ -430,19 +401,21 @@ impl Place {
     }
 
     /// By what a plain node of ours is known whose create was not answered, or not yet confirmed.
-    pub(super) fn unsure_proof(&self) -> Option<&Proof> {
-        match &self.standing {
-            Standing::Unsure { creates, .. } => creates.iter().find_map(|create| match create {
-                Create::Plain(proof) => Some(proof),
-                Create::Name(_) => None,
-            }),
+    pub(super) fn unknown_proof(&self) -> Option<&Proof> {
+        match &self.state {
+            ContenderState::Unknown { creates, .. } => {
+                creates.iter().find_map(|create| match create {
+                    Create::Plain(proof) => Some(proof),
+                    Create::Name(_) => None,
+                })
+            }
             _ => None,
         }
     }
 
     /// Finds out what became of creates that were not answered.
-    fn make_sure(&mut self, contact: &Contact<'_>) -> Step<()> {
-        let Standing::Unsure { creates, nodes, .. } = &self.standing else {
+    fn resolve_unknown(&mut self, contact: &Contact<'_>) -> Step<()> {
+        let ContenderState::Unknown { creates, nodes, .. } = &self.state else {
             return Ok(());
         };
         let mut nodes = nodes.clone();
@@ -452,57 +425,23 @@ impl Place {
         });
         let names: Vec<_> = names.collect();
         nodes.extend(self.folder.find_all(contact, &names)?);
-        self.queued(nodes, contact);
+        self.set_created(nodes, contact);
         Ok(())
     }
 }
 
-/// What [`Place::enter_and_list`] came to.
+/// The outcome of [`Contender::enter_and_list`].
 pub(super) struct Listed {
-    /// `None` if the folder is gone, and with it our place.
+    /// `None` if the folder is gone, and our nodes with it.
     pub(super) children: Option<Children>,
     /// The folder had to be made.
     pub(super) made_folder: bool,
 }
 
-impl Drop for Place {
+impl Drop for Contender {
     fn drop(&mut self) {
-        self.withdraw();
-    }
-}
-
-/// What is known about others who wait for what we hold.
-pub(crate) enum OthersWaiting {
-    /// Nothing: nobody has looked, or something changed since. The watch has no further use, and
-    /// goes when our node does.
-    Unknown(Option<Watch>),
-    /// When we looked nobody did, and the watch that was left with that look tells of any change.
-    No(Watch),
-    /// Somebody waits.
-    Yes(Option<Watch>),
-}
-
-impl OthersWaiting {
-    /// Our node was deleted: that has fired the watch on the folder.
-    pub(super) fn forget(self) {
-        if let Self::No(watch) | Self::Unknown(Some(watch)) | Self::Yes(Some(watch)) = self {
-            watch.forget();
-        }
-    }
-}
-
-/// What was acquired.
-pub(crate) struct Won {
-    pub(crate) tenure: Arc<Tenure>,
-    pub(crate) news: OthersWaiting,
-}
-
-impl Won {
-    /// Nobody has looked for others.
-    pub(super) fn without_news(tenure: Arc<Tenure>) -> Self {
-        Self {
-            tenure,
-            news: OthersWaiting::Unknown(None),
+        if !self.is_not_created() {
+            self.withdraw();
         }
     }
 }

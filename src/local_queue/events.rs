@@ -1,4 +1,4 @@
-//! What a lock tells of itself; see [`crate::session::observe`]. The lock in front of a semaphore's
+//! The events that a lock tells observers of; see [`crate::session::observe`]. The lock in front of a semaphore's
 //! permits tells nothing: the semaphore does.
 
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! One piece of news for many ears: told once, heard at any time after.
+//! [`OnceEvent`]: what happens once, and may be asked for and waited for at any time after.
 
 use std::ops::Deref;
 use std::sync::{Arc, Weak};
@@ -7,18 +7,18 @@ use crossbeam_channel::{Receiver, Sender};
 
 use crate::sync::Mutex;
 
-/// Something that is said once. Whoever listens has a channel of its own, which delivers it and is
-/// disconnected from then on: a `select!` over it is ready for good.
+/// Whoever listens has a channel of its own, which delivers the event and is disconnected from then
+/// on: a `select!` over it is ready for good.
 ///
-/// What is said late, or never, has had many listeners, so nothing is kept of those who have gone.
-pub(crate) struct Announcement<T> {
-    state: Mutex<State<T>>,
+/// An event that comes late, or never, has had many listeners, so nothing is kept of those who have gone.
+pub(crate) struct OnceEvent<T> {
+    state: Mutex<EventState<T>>,
 }
 
-struct State<T> {
-    said: Option<T>,
+struct EventState<T> {
+    value: Option<T>,
     channel: Option<Sender<T>>,
-    others: Vec<Weak<Announcement<T>>>,
+    others: Vec<Weak<OnceEvent<T>>>,
 }
 
 /// One who listens. The channel ends with it, for clones of the receiver, too: a receiver does not
@@ -26,15 +26,15 @@ struct State<T> {
 pub(crate) struct Listener<T> {
     told: Receiver<T>,
     /// Has the other end of the channel.
-    _ear: Arc<Announcement<T>>,
+    _event: Arc<OnceEvent<T>>,
 }
 
 impl<T: Copy> Listener<T> {
     /// One to whom nothing is told: its channel is at its end.
-    pub(crate) fn deaf() -> Self {
+    pub(crate) fn never() -> Self {
         let (_, told) = crossbeam_channel::bounded(1);
-        let _ear = Arc::new(Announcement::new());
-        Self { told, _ear }
+        let _event = Arc::new(OnceEvent::new());
+        Self { told, _event }
     }
 }
 
@@ -46,11 +46,11 @@ impl<T> Deref for Listener<T> {
     }
 }
 
-impl<T: Copy> Announcement<T> {
+impl<T: Copy> OnceEvent<T> {
     pub(crate) fn new() -> Self {
         Self {
-            state: Mutex::new(State {
-                said: None,
+            state: Mutex::new(EventState {
+                value: None,
                 channel: None,
                 others: Vec::new(),
             }),
@@ -61,10 +61,10 @@ impl<T: Copy> Announcement<T> {
     pub(crate) fn tell(&self, news: T) {
         let (channel, others) = {
             let mut state = self.state.lock();
-            if state.said.is_some() {
+            if state.value.is_some() {
                 return;
             }
-            state.said = Some(news);
+            state.value = Some(news);
             (state.channel.take(), std::mem::take(&mut state.others))
         };
         if let Some(tell) = channel {
@@ -76,31 +76,31 @@ impl<T: Copy> Announcement<T> {
         }
     }
 
-    /// What was told.
-    pub(crate) fn said(&self) -> Option<T> {
-        self.state.lock().said
+    /// What was told, if it was.
+    pub(crate) fn get(&self) -> Option<T> {
+        self.state.lock().value
     }
 
     /// A channel of one listener's own.
     pub(crate) fn listen(&self) -> Listener<T> {
         let (tell, told) = crossbeam_channel::bounded(1);
-        let ear = Self::new();
-        ear.state.lock().channel = Some(tell);
-        let ear = Arc::new(ear);
-        self.pass_on_to(&ear);
-        Listener { told, _ear: ear }
+        let own = Self::new();
+        own.state.lock().channel = Some(tell);
+        let own = Arc::new(own);
+        self.pass_on_to(&own);
+        Listener { told, _event: own }
     }
 
     /// How many are to be told.
     #[cfg(all(test, not(shuttle)))]
-    pub(crate) fn ears(&self) -> usize {
+    pub(crate) fn listeners(&self) -> usize {
         self.state.lock().others.len()
     }
 
     /// Has the news told to `other`, too, as long as that is there.
     pub(crate) fn pass_on_to(&self, other: &Arc<Self>) {
         let mut state = self.state.lock();
-        let Some(news) = state.said else {
+        let Some(news) = state.value else {
             state.others.retain(|other| other.strong_count() > 0);
             state.others.push(Arc::downgrade(other));
             return;
@@ -116,39 +116,39 @@ mod tests {
 
     #[test]
     fn tells_each_listener_once_and_is_ready_for_good() {
-        let news = Announcement::new();
+        let news = OnceEvent::new();
         let (early, second) = (news.listen(), news.listen());
         assert!(early.try_recv().is_err_and(|error| error.is_empty()));
         news.tell(1);
         news.tell(2);
         let late = news.listen();
-        for ear in [early, second, late] {
-            assert_eq!(ear.recv(), Ok(1));
-            assert!(ear.recv().is_err());
+        for listener in [early, second, late] {
+            assert_eq!(listener.recv(), Ok(1));
+            assert!(listener.recv().is_err());
         }
-        assert_eq!(news.said(), Some(1));
+        assert_eq!(news.get(), Some(1));
     }
 
     #[test]
     fn passes_on_what_was_and_what_will_be_said() {
         let (news, early, late) = (
-            Announcement::new(),
-            Arc::new(Announcement::new()),
-            Arc::new(Announcement::new()),
+            OnceEvent::new(),
+            Arc::new(OnceEvent::new()),
+            Arc::new(OnceEvent::new()),
         );
         news.pass_on_to(&early);
         news.tell(7);
         news.pass_on_to(&late);
-        assert_eq!((early.said(), late.said()), (Some(7), Some(7)));
+        assert_eq!((early.get(), late.get()), (Some(7), Some(7)));
     }
 
     #[test]
     fn keeps_nothing_of_those_who_have_gone() {
-        let news = Announcement::<u8>::new();
+        let news = OnceEvent::<u8>::new();
         for _ in 0..100 {
-            news.pass_on_to(&Arc::new(Announcement::new()));
+            news.pass_on_to(&Arc::new(OnceEvent::new()));
             drop(news.listen());
         }
-        assert!(news.ears() <= 1);
+        assert!(news.listeners() <= 1);
     }
 }
