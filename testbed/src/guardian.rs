@@ -15,7 +15,8 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 /// would die beside it, with the clearing up undone.
 const SCRIPT: &str = r#"
 home=$1
-shift
+signal=$2
+shift 2
 server=
 while read -r order; do
     case $order in
@@ -25,7 +26,7 @@ while read -r order; do
         echo "$server"
         ;;
     kill)
-        kill -KILL "$server"
+        kill -s "$signal" "$server"
         wait "$server"
         server=
         echo killed
@@ -34,7 +35,7 @@ while read -r order; do
     esac
 done 2>/dev/null
 if [ -n "$server" ]; then
-    kill -KILL "$server"
+    kill -s "$signal" "$server"
     wait "$server"
 fi 2>/dev/null
 rm -rf "$home"
@@ -42,7 +43,7 @@ rm -rf "$home"
 
 /// The test's end of a guardian. It owns the server's process and folder.
 #[derive(Debug)]
-pub(crate) struct Guardian {
+pub struct Guardian {
     shell: Child,
     orders: ChildStdin,
     answers: BufReader<ChildStdout>,
@@ -50,13 +51,20 @@ pub(crate) struct Guardian {
 }
 
 impl Guardian {
-    /// Puts `home`, and a server that `command` starts, under guard.
-    pub(crate) fn over(home: &Path, command: &[OsString]) -> Guardian {
+    /// Puts `home`, and a server that `command` starts, under guard. The server ends by SIGKILL.
+    pub fn over(home: &Path, command: &[OsString]) -> Guardian {
+        Guardian::with_signal(home, "KILL", command)
+    }
+
+    /// As [`Guardian::over`], for a server of several processes, which has to clear up at its end. `signal` has to
+    /// end it whatever it does.
+    pub fn with_signal(home: &Path, signal: &str, command: &[OsString]) -> Guardian {
         // The pipes are close-on-exec, so no other child of this process can
         // keep the guardian waiting for the end of its input.
         let mut shell = Command::new("sh")
             .args(["-c", SCRIPT, "zklock-guardian"])
             .arg(home)
+            .arg(signal)
             .args(command)
             .process_group(0)
             .stdin(Stdio::piped())
@@ -74,7 +82,7 @@ impl Guardian {
     }
 
     /// Starts the server and returns its process id.
-    pub(crate) fn start(&mut self) -> u32 {
+    pub fn start(&mut self) -> u32 {
         assert!(self.server.is_none(), "the server has been started already");
         let answer = self.order("start");
         let pid = answer
@@ -84,9 +92,9 @@ impl Guardian {
         pid
     }
 
-    /// Kills the server (SIGKILL) and returns when it has been reaped. Does
+    /// Ends the server by its signal, and returns when it has been reaped. Does
     /// nothing when it was killed before.
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         if self.server.take().is_some() {
             let answer = self.order("kill");
             assert_eq!(answer, "killed", "the guardian's answer to kill");
@@ -94,7 +102,7 @@ impl Guardian {
     }
 
     /// The process id of the server; none between a kill and the next start.
-    pub(crate) fn server(&self) -> Option<u32> {
+    pub fn server(&self) -> Option<u32> {
         self.server
     }
 

@@ -4,20 +4,20 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use testbed::{Proxy, Server, process, wait_until};
+use testbed::{Proxy, Puppet, Server, process, wait_until};
 use zklock::{Acl, ConnectionEvent, LockState, RwLock, SimpleMutex};
 
 use crate::fixtures::{
     SOON, T, children, client, client_at, mutex, raw, server, wait_for_children,
 };
-use crate::puppet::Puppet;
+use crate::puppet;
 
 /// Stopped for longer than its session lives, a process goes on in the middle of its section. On
 /// its first look it must know, and a store that checks tokens must refuse its writes.
 #[test]
 fn a_stopped_holder_knows_on_its_first_look() {
     let path = "/session/stopped";
-    let mut puppet = Puppet::start(&server().connect_string(), path);
+    let mut puppet = puppet::start(&server().connect_string(), path);
     assert_eq!(puppet.say("lock"), "ok");
     assert_eq!(puppet.say("state"), "Held");
     let stale: u64 = puppet.say("token").parse().expect("a token");
@@ -199,7 +199,7 @@ fn a_lost_lock_is_not_entered_again() {
 /// too long, so it says what it must be told. Another process, for a logger of its own.
 #[test]
 fn a_short_timeout_is_warned_of_where_the_tick_is_not_known() {
-    let mut program = Puppet::program(&server().connect_string(), "/session/ticks");
+    let mut program = puppet::program(&server().connect_string(), "/session/ticks");
     program
         .env("RUST_LOG", "zklock=warn")
         .stderr(Stdio::piped());

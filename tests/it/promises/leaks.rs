@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use crate::fixtures::{SOON, client_at, mutex, raw, server};
-use crate::puppet::Puppet;
+use crate::puppet;
 use testbed::{Proxy, Server, process, wait_until};
 
 const TRIES: usize = 10_000;
@@ -18,7 +18,7 @@ const WAITERS: usize = 50;
 fn failures_leave_nothing() {
     let server = Server::start();
     let path = "/leaks";
-    let mut holder = Puppet::start(&server.connect_string(), path);
+    let mut holder = puppet::start(&server.connect_string(), path);
     assert_eq!(holder.say("lock"), "ok");
     let client = client_at(&server.connect_string());
     let lock = mutex(&client, path);
@@ -73,7 +73,7 @@ fn a_client_has_four_threads_at_most() {
     // Its main thread, and that of the test that it is.
     const PUPPETS: usize = 2;
     let proxy = Proxy::start(server().addr());
-    let mut puppet = Puppet::start(&proxy.connect_string(), "/leaks/threads");
+    let mut puppet = puppet::start(&proxy.connect_string(), "/leaks/threads");
     let threads = process::thread_names_of;
     let pid = puppet.pid().to_string();
     assert_eq!(puppet.say("lock"), "ok");

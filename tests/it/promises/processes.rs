@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::fixtures::{server, wait_for_children};
-use crate::puppet::Puppet;
+use crate::puppet;
 
 /// One section: what it was allowed, its token, and when it began and ended.
 struct Section {
@@ -38,7 +38,7 @@ fn history_of(recipe: &str, processes: usize, threads: usize, sections: usize) -
     let history = folder.path().join("history");
     fs::write(&history, "").expect("a place for the history");
     let mut puppets: Vec<_> = (0..processes)
-        .map(|_| Puppet::start(&server().connect_string(), &path))
+        .map(|_| puppet::start(&server().connect_string(), &path))
         .collect();
     let history = history.display().to_string();
     for puppet in &mut puppets {
@@ -157,7 +157,7 @@ fn writers_of_all_processes_are_alone() {
 /// kazoo's users forked with a client in hand and two processes spoke on one socket.
 #[test]
 fn a_forked_child_is_refused_and_does_no_harm() {
-    let mut puppet = Puppet::start(&server().connect_string(), "/processes/fork");
+    let mut puppet = puppet::start(&server().connect_string(), "/processes/fork");
     assert_eq!(puppet.say("lock"), "ok");
     assert_eq!(puppet.say("fork"), "refused");
     assert_eq!(puppet.say("state"), "Held");
@@ -169,7 +169,7 @@ fn a_forked_child_is_refused_and_does_no_harm() {
 /// a child asks of a read-write lock was refused only after the lock's own state was locked.
 #[test]
 fn a_read_write_lock_is_refused_in_a_forked_child_at_once() {
-    let mut puppet = Puppet::start(&server().connect_string(), "/processes/fork-rw");
+    let mut puppet = puppet::start(&server().connect_string(), "/processes/fork-rw");
     let used = puppet.say("use-in-children 50");
     assert_eq!(used, "refused");
 }

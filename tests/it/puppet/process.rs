@@ -4,14 +4,14 @@
 //! `run RECIPE THREADS SECTIONS HISTORY` runs sections under a recipe at its path, and appends to the
 //! history what each was allowed to do, its token, and when it began and ended.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufRead, Write};
-use std::os::fd::AsFd;
+use std::fs::OpenOptions;
+use std::io::Write;
 #[cfg(feature = "zookeeper")]
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use testbed::puppet::{self, answer};
 use zklock::{
     Client, ClientConfig, FencingToken, LockState, MultiLock, Mutex, MutexGuard, RwLock, Semaphore,
     SemaphoreMutex, SimpleMutex, TlsConfig,
@@ -42,8 +42,7 @@ pub(super) fn obey(orders: &Orders) {
     let path = orders.path.as_str();
     let lock = Mutex::new(&client, path).expect("a good path");
     let mut guards: Vec<MutexGuard> = Vec::new();
-    answer("ready");
-    for line in std::io::stdin().lock().lines() {
+    for line in puppet::orders() {
         let line = line.expect("text");
         let words: Vec<&str> = line.split(' ').collect();
         match words.as_slice() {
@@ -98,14 +97,6 @@ pub(super) fn obey(orders: &Orders) {
             _ => panic!("not a command: {line}"),
         }
     }
-}
-
-/// Answers where the commands come from.
-fn answer(text: &str) {
-    let channel = std::io::stdin().as_fd().try_clone_to_owned();
-    File::from(channel.expect("a descriptor"))
-        .write_all(format!("{text}\n").as_bytes())
-        .expect("read by the test");
 }
 
 fn nanos() -> u128 {

@@ -13,7 +13,7 @@ use zklock::{
 };
 
 use crate::fixtures::{SOON, client, client_at, mutex, raw, server, wait_for_children};
-use crate::puppet::Puppet;
+use crate::puppet;
 
 /// A persistent node; and those above it.
 fn make(path: &str, data: &str) {
@@ -257,7 +257,7 @@ fn a_holder_whose_session_was_lost_writes_nothing() {
 fn a_stopped_holder_writes_nothing() {
     let (lock_path, path) = ("/fenced/stopped/lock", "/fenced/stopped/data");
     make(path, "before");
-    let mut puppet = Puppet::start(&server().connect_string(), lock_path);
+    let mut puppet = puppet::start(&server().connect_string(), lock_path);
     assert_eq!(puppet.say("lock"), "ok");
     assert_eq!(puppet.say(&format!("write {path} first")), "ok");
     process::stop(puppet.pid());

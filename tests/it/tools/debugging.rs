@@ -7,7 +7,7 @@ use zklock::{
 };
 
 use crate::fixtures::{SOON, client, mutex, server};
-use crate::puppet::Puppet;
+use crate::puppet;
 
 #[track_caller]
 fn assert_says(shown: &str, what: &[&str]) {
@@ -117,7 +117,7 @@ fn a_client_shows_no_secret() {
 /// A fork copies locks as they are; a thread that has one locked is not there to unlock it.
 #[test]
 fn nothing_is_stuck_that_is_shown_in_a_forked_child() {
-    let mut puppet = Puppet::start(&server().connect_string(), "/debug/fork");
+    let mut puppet = puppet::start(&server().connect_string(), "/debug/fork");
     assert_eq!(puppet.say("lock"), "ok");
     let shown = puppet.say("show-in-children 50");
     assert_eq!(shown, "0 of 50 stuck or wrong");
