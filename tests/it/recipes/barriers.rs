@@ -13,6 +13,20 @@ use crate::fixtures::{
 
 const SHORT: Duration = Duration::from_millis(100);
 
+/// One of two members, with a client of its own.
+fn of_two(path: &str) -> DoubleBarrier {
+    DoubleBarrier::new(&client(), path, 2).expect("good")
+}
+
+/// Each waits for the other.
+fn both_leave(one: Membership, other: Membership) {
+    std::thread::scope(|scope| {
+        let leaves = scope.spawn(|| one.leave());
+        other.leave().expect("both leave");
+        leaves.join().expect("no panic").expect("both leave");
+    });
+}
+
 #[test]
 fn a_barrier_holds_back_until_it_is_removed() {
     let path = "/barriers/gate";
@@ -216,11 +230,7 @@ fn a_client_that_is_closed_after_its_members_have_gone_leaves_nothing() {
 #[test]
 fn a_stale_ready_lets_nobody_through() {
     let path = "/barriers/stale";
-    let clients = [client(), client()];
-    let barriers: Vec<_> = clients
-        .iter()
-        .map(|client| DoubleBarrier::new(client, path, 2).expect("good"))
-        .collect();
+    let barriers: [_; 2] = std::array::from_fn(|_| of_two(path));
     let mut raw = raw(server());
     for folder in ["/barriers", path] {
         let _ = raw.create(folder, b"", Flags::Persistent);
@@ -236,9 +246,7 @@ fn a_stale_ready_lets_nobody_through() {
         assert!(!first.is_finished());
         let second = barriers[1].enter().expect("two");
         let first = first.join().expect("no panic");
-        let leaves = scope.spawn(|| first.leave());
-        second.leave().expect("both leave");
-        leaves.join().expect("no panic").expect("both leave");
+        both_leave(first, second);
     });
     wait_for_children(server(), path, 0);
 }
@@ -247,11 +255,7 @@ fn a_stale_ready_lets_nobody_through() {
 #[test]
 fn the_next_round_waits_for_the_last_to_leave() {
     let path = "/barriers/rounds";
-    let clients = [client(), client(), client(), client()];
-    let barriers: Vec<_> = clients
-        .iter()
-        .map(|client| DoubleBarrier::new(client, path, 2).expect("good"))
-        .collect();
+    let barriers: [_; 4] = std::array::from_fn(|_| of_two(path));
     std::thread::scope(|scope| {
         let first = scope.spawn(|| barriers[0].enter().expect("two"));
         let second = barriers[1].enter().expect("two");
@@ -259,9 +263,7 @@ fn the_next_round_waits_for_the_last_to_leave() {
         let third = scope.spawn(|| barriers[2].enter().expect("two"));
         wait_for_children(server(), path, 4);
         assert!(!third.is_finished());
-        let leaves = scope.spawn(|| first.leave());
-        second.leave().expect("both leave");
-        leaves.join().expect("no panic").expect("both leave");
+        both_leave(first, second);
         assert!(!third.is_finished());
         let fourth = barriers[3].enter().expect("two");
         let third = third.join().expect("no panic");
@@ -308,11 +310,7 @@ fn a_slow_member_gets_in_although_others_leave() {
 #[test]
 fn who_leaves_does_not_wait_for_the_next_round() {
     let path = "/barriers/again";
-    let clients = [client(), client()];
-    let barriers: Vec<_> = clients
-        .iter()
-        .map(|client| DoubleBarrier::new(client, path, 2).expect("good"))
-        .collect();
+    let barriers: [_; 2] = std::array::from_fn(|_| of_two(path));
     std::thread::scope(|scope| {
         let first = scope.spawn(|| barriers[0].enter().expect("two"));
         let second = barriers[1].enter().expect("two");
