@@ -3,6 +3,7 @@
 mod barrier;
 mod count_changes;
 mod double_barrier;
+mod following;
 mod guard;
 mod hold;
 mod key;
