@@ -14,6 +14,7 @@ use crate::global_queue::{PendingRelease, ReleaseMode};
 use crate::local_queue::{LocalQueue, Owned, Turns};
 use crate::session::{LossReason, Session};
 use crate::tenure::{LockState, Tenure};
+use crate::wait::cancel::OnCancel;
 use crate::wait::once_event::{Listener, OnceEvent};
 
 /// What one guard, and the views of it, know of what it holds. It is made when it is first asked
@@ -127,6 +128,13 @@ impl OwnHold {
         if !self.is_forked() {
             self.end.tell(LossReason::Released);
         }
+    }
+}
+
+/// A leadership is to end when its token is cancelled: those who have views hear it at once.
+impl OnCancel for OwnHold {
+    fn on_cancel(&self) {
+        self.release();
     }
 }
 

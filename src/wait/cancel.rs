@@ -1,5 +1,6 @@
 //! [`CancelToken`]: ends the waits of other threads.
 
+use std::fmt;
 use std::sync::{Arc, Weak};
 
 use crate::sync::Mutex;
@@ -23,12 +24,32 @@ use crate::wait::signal::{Signal, Wakes};
 #[derive(Clone, Debug, Default)]
 pub struct CancelToken(Arc<CancelState>);
 
-#[derive(Debug, Default)]
+/// Who must hear that a token was cancelled. It is told on the thread that cancels, with no lock
+/// held, and does no more than pass it on.
+pub(crate) trait OnCancel: Send + Sync {
+    fn on_cancel(&self);
+}
+
+impl OnCancel for Signal {
+    fn on_cancel(&self) {
+        self.raise(Wakes::CANCEL);
+    }
+}
+
+#[derive(Default)]
 struct CancelState {
     cancelled: AtomicBool,
-    /// The waiters with this token now. `cancelled` is set before this is read, and read by a new
-    /// waiter after it has added itself, so one of the two always sees the other.
-    waiting: Mutex<Vec<Weak<Signal>>>,
+    /// Those who wait with this token now. `cancelled` is set before this is read, and read by a new
+    /// one after it has added itself, so one of the two always sees the other.
+    waiting: Mutex<Vec<Weak<dyn OnCancel>>>,
+}
+
+impl fmt::Debug for CancelState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("CancelState")
+            .field("cancelled", &self.cancelled.load(Ordering::SeqCst))
+            .finish_non_exhaustive()
+    }
 }
 
 impl CancelToken {
@@ -62,8 +83,8 @@ impl CancelToken {
     pub fn cancel(&self) {
         self.0.cancelled.store(true, Ordering::SeqCst);
         let waiting = std::mem::take(&mut *self.0.waiting.lock());
-        for signal in waiting.iter().filter_map(Weak::upgrade) {
-            signal.raise(Wakes::CANCEL);
+        for one in waiting.iter().filter_map(Weak::upgrade) {
+            one.on_cancel();
         }
     }
 
@@ -73,30 +94,30 @@ impl CancelToken {
         self.0.cancelled.load(Ordering::SeqCst)
     }
 
-    /// Has `signal` raised when the token is cancelled, until the attachment is dropped.
-    pub(crate) fn attach(&self, signal: &Arc<Signal>) -> Attachment {
-        self.0.waiting.lock().push(Arc::downgrade(signal));
+    /// Has `one` told when the token is cancelled, until the attachment is dropped.
+    pub(crate) fn attach<T: OnCancel + 'static>(&self, one: &Arc<T>) -> Attachment {
+        let attached: Weak<dyn OnCancel> = Arc::<T>::downgrade(one);
+        self.0.waiting.lock().push(Weak::clone(&attached));
         if self.is_cancelled() {
-            signal.raise(Wakes::CANCEL);
+            one.on_cancel();
         }
         Attachment {
             token: self.clone(),
-            signal: Arc::downgrade(signal),
+            attached,
         }
     }
 }
 
 /// See [`CancelToken::attach`].
-#[derive(Debug)]
 pub(crate) struct Attachment {
     token: CancelToken,
-    signal: Weak<Signal>,
+    attached: Weak<dyn OnCancel>,
 }
 
 impl Drop for Attachment {
     fn drop(&mut self) {
         let mut waiting = self.token.0.waiting.lock();
-        if let Some(mine) = waiting.iter().position(|s| s.ptr_eq(&self.signal)) {
+        if let Some(mine) = waiting.iter().position(|one| one.ptr_eq(&self.attached)) {
             waiting.swap_remove(mine);
         }
     }
