@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use criterion::Criterion;
 use zklock::{
-    Barrier, Client, DoubleBarrier, LockRegistry, MultiLock, Mutex, RwLock, Semaphore,
+    Barrier, Client, DoubleBarrier, Election, LockRegistry, MultiLock, Mutex, RwLock, Semaphore,
     SemaphoreMutex, SimpleMutex,
 };
 
@@ -86,6 +86,9 @@ fn alone(subject: &Subject, bench: &mut Bench<'_>) {
 
     let sent = SemaphoreMutex::new(client, "/alone/semaphore-mutex").expect("good");
     row("semaphore mutex", &|| drop(sent.lock().expect("free")));
+
+    let election = Election::new(client, "/alone/election").expect("good");
+    row("election", &|| drop(election.campaign().expect("free")));
 
     let pool = Semaphore::new(client, "/alone/semaphore", 4).expect("good");
     row("semaphore, 1 permit", &|| {

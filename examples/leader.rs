@@ -2,8 +2,7 @@
 //!
 //! Who leads works in a thread of its own, step by step, and writes the beginning and the end of
 //! each step into a journal. No step of one leader overlaps one of another, also when a leader steps
-//! down in the middle of a step: it tells its worker, waits for it, and only then gives the lock
-//! back.
+//! down in the middle of a step: its worker is told and waited for, and only then the next one leads.
 //!
 //! ```text
 //! cargo run --example leader -- --journal /tmp/journal     # in two terminals
@@ -11,13 +10,16 @@
 
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
 use crossbeam_channel::{RecvTimeoutError, after, select};
-use zklock::{Client, HoldView, Mutex};
+use zklock::{CancelToken, Client, Election, LeaderWorker, Leadership};
 
 /// Between two steps.
 const PAUSE: Duration = Duration::from_millis(10);
@@ -28,7 +30,7 @@ struct Arguments {
     /// ZooKeeper's servers: host:port,host:port/chroot
     #[arg(long, env = "ZK_CONNECT", default_value = "localhost:2181")]
     servers: String,
-    /// The lock's path.
+    /// The election's path.
     #[arg(long, default_value = "/leaders/indexer")]
     lock: String,
     /// A file to which steps are appended.
@@ -58,48 +60,58 @@ fn main() -> ExitCode {
 fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     let mut options = OpenOptions::new();
     let journal = options.append(true).create(true).open(&arguments.journal)?;
-    let note = |what: &str| {
+    let note = move |what: &str| {
         let line = format!("{} {what}\n", std::process::id());
         // In one write, which the system appends whole.
         (&journal)
             .write_all(line.as_bytes())
             .expect("a file that can be written");
     };
+    let length = Duration::from_millis(arguments.step_ms);
+    let step: Step = Arc::new(move || {
+        note("begins");
+        thread::sleep(length);
+        note("ends");
+    });
     let client = Client::connect(&arguments.servers)?;
-    let leadership = Mutex::new(&client, &arguments.lock)?;
+    let election = Election::builder(&client, &arguments.lock)
+        .pause(PAUSE)
+        .build()?;
     let term = Duration::from_millis(arguments.term_ms);
-    for _ in 0..arguments.terms {
-        lead(&leadership, term, || {
-            note("begins");
-            std::thread::sleep(Duration::from_millis(arguments.step_ms));
-            note("ends");
-        })?;
-    }
+    let mut terms = 0;
+    let stop = CancelToken::new(); // `stop.cancel()`, in a handler of signals, ends it in order
+    election.serve(&stop, |leadership| {
+        lead(leadership, term, &step);
+        terms += 1;
+        if terms < arguments.terms {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    })?;
     Ok(())
 }
 
 // What follows stands on docs/coming-from.md as well.
 
-/// Leads until the leadership is lost, or for `term`; returns when the work has ended.
-fn lead(leadership: &Mutex, term: Duration, step: impl Fn() + Sync) -> zklock::Result<()> {
-    let guard = leadership.lock()?;
-    let leader = guard.view(); // isLeader() for other threads
-    std::thread::scope(|scope| {
-        let worker = scope.spawn(|| work(&leader, &step));
-        select! {
-            recv(guard.lost()) -> why => println!("no longer the leader: {why:?}"), // notLeader()
-            recv(after(term)) -> _ => guard.retire(), // stepping down: the view says so, the lock is ours
-        }
-        worker.join().expect("no panic"); // nobody of ours works from here on
-    });
-    drop(guard); // and now somebody else may lead
-    Ok(())
+type Step = Arc<dyn Fn() + Send + Sync>;
+
+/// Leads until the leadership is lost or the program is to stop, or for `term`. When it has returned,
+/// `serve` tells the worker, waits until it has gone, and then lets another one lead.
+fn lead(leadership: &Leadership, term: Duration, step: &Step) {
+    let (worker, step) = (leadership.worker(), Arc::clone(step));
+    thread::spawn(move || work(&worker, &*step));
+    let leader = leadership.view(); // hasLeadership() for other threads
+    select! {
+        recv(leader.lost()) -> why => println!("no longer the leader: {why:?}"), // notLeader()
+        recv(after(term)) -> _ => println!("stepping down"),
+    }
 }
 
 /// Looks before each step, until the leadership is lost or given back.
-fn work(leader: &HoldView, step: impl Fn()) {
-    while leader.lost().recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
-        if leader.is_held() {
+fn work(worker: &LeaderWorker, step: &dyn Fn()) {
+    while worker.lost().recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
+        if worker.is_held() {
             step(); // not while there is no contact
         }
     }

@@ -77,6 +77,7 @@
 //! | a lock for each of many things | [`LockRegistry`] |
 //! | to wait for a gate to open | [`Barrier`] |
 //! | to begin together and end together | [`DoubleBarrier`] |
+//! | one leader for long, and to know who it is | [`Election`] |
 //!
 //! All locks have the same verbs: one that waits; `try_..`, which does not wait; `.._for` and
 //! `.._until` with a deadline; and `.._with`, whose [`AcquireOptions`] also take a [`CancelToken`]
@@ -134,12 +135,13 @@ pub use global_queue::WaitStrategy;
 pub use link::Tls;
 #[cfg(not(shuttle))]
 pub use recipe::{
-    Barrier, CountChanges, DoubleBarrier, DoubleBarrierBuilder, DowngradeError, HoldView,
-    LockRegistry, LockRegistryBuilder, Lockable, Membership, MultiLock, MultiLockBuilder,
-    MultiLockGuard, Mutex, MutexBuilder, MutexGuard, Outcome, Participant, Permit, Permits,
-    ReadSide, RwLock, RwLockBuilder, RwReadGuard, RwWriteGuard, Semaphore, SemaphoreBuilder,
-    SemaphoreMutex, SemaphoreMutexBuilder, SemaphoreMutexGuard, SharedCount, SimpleMutex,
-    SimpleMutexBuilder, SimpleMutexGuard, Transaction, WriteSide,
+    Barrier, CountChanges, DoubleBarrier, DoubleBarrierBuilder, DowngradeError, Election,
+    ElectionBuilder, HoldView, Leader, LeaderChanges, LeaderWorker, Leadership, LockRegistry,
+    LockRegistryBuilder, Lockable, Membership, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex,
+    MutexBuilder, MutexGuard, Outcome, Participant, Permit, Permits, ReadSide, RwLock,
+    RwLockBuilder, RwReadGuard, RwWriteGuard, Semaphore, SemaphoreBuilder, SemaphoreMutex,
+    SemaphoreMutexBuilder, SemaphoreMutexGuard, SharedCount, SimpleMutex, SimpleMutexBuilder,
+    SimpleMutexGuard, Transaction, WhoLeads, WriteSide,
 };
 #[cfg(feature = "metrics")]
 pub use session::observe::MetricsObserver;

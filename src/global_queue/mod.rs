@@ -19,6 +19,8 @@ mod contender;
 pub(crate) mod count;
 mod downgrade;
 mod folder;
+#[cfg(not(shuttle))]
+mod head;
 mod limit;
 mod participants;
 pub(crate) mod permits;
@@ -33,6 +35,8 @@ mod together;
 pub(crate) use self::acquire::{AcquireRequest, Acquisition, OthersWaiting};
 pub(crate) use self::contender::Contender;
 pub(crate) use self::folder::make_node;
+#[cfg(not(shuttle))]
+pub(crate) use self::head::QueueHead;
 pub(crate) use self::limit::Limit;
 pub(crate) use self::participants::QueuedNode;
 pub(crate) use self::permits::PermitFolder;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::folder::Folder;
 use crate::error::{Error, Result};
-use crate::session::{CallError, Contact, Refusal, Step, found};
+use crate::session::{CallError, Contact, Refusal, Seen, Step, found};
 use crate::tenure::REVOKE;
 use crate::znode::identity::Identity;
 use crate::znode::names::Class;
@@ -64,7 +64,18 @@ fn read(
     holds: bool,
 ) -> Step<Option<QueuedNode>> {
     let read = found(contact.data(&path))?;
-    Ok(read.map(|(data, stat)| QueuedNode {
+    Ok(read.map(|seen| queued_node(contact, path, class, holds, seen)))
+}
+
+/// One node, by what it holds.
+pub(super) fn queued_node(
+    contact: &Contact<'_>,
+    path: String,
+    class: Class,
+    holds: bool,
+    (data, stat): Seen,
+) -> QueuedNode {
+    QueuedNode {
         ours: stat.ephemeral_owner == contact.epoch().session_id(),
         stat,
         path,
@@ -72,7 +83,7 @@ fn read(
         data: before_asked(&data).to_vec(),
         class,
         holds,
-    }))
+    }
 }
 
 /// Asks for the lock back. Returns whether the node was still there.

@@ -13,6 +13,7 @@
 //! `RUSTFLAGS="--cfg shuttle" cargo test --release --lib interleavings`; `ZKLOCK_MODEL_PERCENT=10` plays a
 //! tenth of the schedules.
 
+mod election;
 mod mutex;
 mod permits;
 mod readers;

@@ -20,6 +20,19 @@ impl LocalQueue {
         local.detached += 1;
     }
 
+    /// The one guard of this thread, the owner, becomes a hold that any thread may give back, and no
+    /// thread is the owner until then: this one waits like any other if it asks again.
+    pub(crate) fn disown(&self) {
+        if self.session.is_forked() {
+            return;
+        }
+        let mut local = self.state.lock();
+        debug_assert_eq!(self.depth.load(Ordering::Relaxed), 1, "not entered again");
+        self.depth.store(0, Ordering::Relaxed);
+        self.owner.store(0, Ordering::Relaxed);
+        local.detached += 1;
+    }
+
     /// A detached hold becomes a guard of this thread again, if this is the owner. Returns whether
     /// it did. Another thread's guard would be beside whatever the owner does: it may have other
     /// guards, or read.

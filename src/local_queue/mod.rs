@@ -10,7 +10,7 @@
 //! |--------------|----------------------------------|---------------------------------------------|
 //! | `Free`       | nobody                           | a thread comes: it leads                     |
 //! | `Leading`    | the thread that holds a [`Lead`] | it wins (`Held`), or passes the lead on      |
-//! | `Held`       | the thread in `owner`            | it releases                                  |
+//! | `Held`       | the thread in `owner`, if any    | it releases                                  |
 //! | `Between`    | the thread that released         | it has looked for others, or left the queue  |
 //! | `Idle`       | nobody; the tenure is kept       | a thread comes, another process does, or time|
 //!
@@ -25,13 +25,14 @@
 //! those that may go to another thread: a guard inside an error. The turn lasts until both are zero;
 //! whoever gives the last one back ends it, on any thread, and the owner is the owner until then.
 //! Only it takes holds, detaches them and takes them back, so a hold that was sent away gives nobody
-//! else a way in.
+//! else a way in. A leadership is nobody's from its beginning: its one hold is detached, and its
+//! thread is no owner any more (`disown`), as it may be given back anywhere and is not entered again.
 //!
 //! - `owner` is written under `state`: by whoever makes a thread the holder, before that thread can
-//!   see it, and by whoever ends the turn. It is read without only by a thread that looks whether it
-//!   is the owner itself. "No" is true: nobody makes a thread the owner while that thread looks.
-//!   "Yes" may be over, if all of its holds were detached, and is asked again under `state` by whoever
-//!   relies on it; but a thread that has a guard is the owner for as long.
+//!   see it, and by whoever ends the turn or disowns its hold. It is read without only by a thread
+//!   that looks whether it is the owner itself. "No" is true: nobody makes a thread the owner while
+//!   that thread looks. "Yes" may be over, if all of its holds were detached, and is asked again under
+//!   `state` by whoever relies on it; but a thread that has a guard is the owner for as long.
 //! - `depth` is written by the owner alone while it is one. It comes from 0 to 1 and from 1 to 0
 //!   under `state`, so whoever gives a detached hold back sees there whether it is 0. Between 1 and
 //!   more no lock is needed: what others may read meanwhile is never 0.

@@ -8,8 +8,8 @@ use crate::client::Client;
 use crate::error::{Error, Result};
 use crate::session::observe::say;
 use crate::session::{Contact, Session, Step, Waiter, Watch};
-use crate::wait::limits::WaitLimits;
 use crate::wait::cancel::CancelToken;
+use crate::wait::limits::WaitLimits;
 use crate::znode::path::LockPath;
 
 /// News that nobody has read, at most.

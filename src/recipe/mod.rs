@@ -3,6 +3,7 @@
 mod barrier;
 mod count_changes;
 mod double_barrier;
+mod election;
 mod following;
 mod guard;
 mod hold;
@@ -29,6 +30,9 @@ mod view;
 pub use self::barrier::Barrier;
 pub use self::count_changes::CountChanges;
 pub use self::double_barrier::{DoubleBarrier, DoubleBarrierBuilder, Membership};
+pub use self::election::{
+    Election, ElectionBuilder, Leader, LeaderChanges, LeaderWorker, Leadership, WhoLeads,
+};
 pub use self::lock_registry::{LockRegistry, LockRegistryBuilder};
 pub use self::lockable::{Lockable, Permits, ReadSide, WriteSide};
 pub use self::multi_lock::{MultiLock, MultiLockBuilder, MultiLockGuard};
@@ -67,6 +71,10 @@ mod tests {
         shared::<HoldView>();
         shared::<Barrier>();
         shared::<DoubleBarrier>();
+        shared::<Election>();
+        shared::<Leader>();
+        shared::<LeaderChanges>();
+        shared::<LeaderWorker>();
         shared::<LockRegistry>();
         shared::<CancelToken>();
         shared::<Error>();
@@ -74,5 +82,6 @@ mod tests {
         sent::<SemaphoreMutexGuard>();
         sent::<Permit>();
         sent::<Membership>();
+        sent::<Leadership>();
     };
 }

@@ -188,7 +188,6 @@ impl Contact<'_> {
 
     /// As [`Contact::stat`] of the path that `watch` is on, which is left there also if there is
     /// no node.
-    #[cfg(all(test, shuttle))]
     pub(crate) fn watch_stat(&self, watch: &Watch) -> Step<Option<Stat>> {
         let answer = self.answer_to(exists(watch.path(), true))?;
         self.judge_stat(answer, Some(watch))

@@ -50,6 +50,8 @@ pub(crate) enum Class {
     Read,
     /// A writer's.
     Write,
+    /// A candidate's place in the queue of an election.
+    Leader,
     /// One lease of a semaphore.
     Lease,
     /// A member of a double barrier.
@@ -130,6 +132,15 @@ impl Grammar {
         Self::of(dialect, vec![(Class::Exclusive, label)])
     }
 
+    /// kazoo's `Election` is a mutex of its own, by its names, too.
+    pub(crate) fn election(dialect: Dialect) -> Self {
+        let label = match dialect {
+            Dialect::Curator => "latch-",
+            Dialect::Kazoo => "__lock__",
+        };
+        Self::of(dialect, vec![(Class::Leader, label.into())])
+    }
+
     pub(crate) fn rw(dialect: Dialect) -> Self {
         let (read, write) = match dialect {
             Dialect::Curator => ("__READ__", "__WRIT__"),
@@ -199,18 +210,21 @@ impl Grammar {
     }
 
     /// The names of the other kind of lock that may be in the same folder by mistake: of a mutex, a
-    /// read-write lock's; of that, a mutex's. Not of locks whose names are their users' own, which
-    /// share folders on purpose.
+    /// read-write lock's; of that, a mutex's; of an election, those of Curator's `LeaderSelector`,
+    /// which is a mutex. Not of locks whose names are their users' own, which share folders on
+    /// purpose.
     pub(crate) fn of_other_kind(&self) -> Option<Self> {
         let (class, _) = self.labels.first()?;
         let is_own = |label: &Cow<'_, str>| matches!(label, Cow::Owned(_));
         if self.labels.iter().any(|(_, label)| is_own(label)) {
             return None;
         }
-        match class {
-            Class::Exclusive => Some(Self::rw(self.dialect)),
-            Class::Read | Class::Write => Some(Self::mutex(self.dialect, None)),
-            Class::Lease | Class::Member | Class::Sole => None,
+        match (class, self.dialect) {
+            (Class::Exclusive, _) | (Class::Leader, Dialect::Kazoo) => Some(Self::rw(self.dialect)),
+            (Class::Read | Class::Write, _) | (Class::Leader, Dialect::Curator) => {
+                Some(Self::mutex(self.dialect, None))
+            }
+            (Class::Lease | Class::Member | Class::Sole, _) => None,
         }
     }
 
@@ -219,6 +233,7 @@ impl Grammar {
         match self.labels.first() {
             Some((Class::Exclusive, _)) => "a mutex",
             Some((Class::Read | Class::Write, _)) => "a read-write lock",
+            Some((Class::Leader, _)) => "an election",
             _ => "another lock",
         }
     }

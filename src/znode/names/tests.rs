@@ -46,6 +46,16 @@ fn golden_names() {
         ),
         (lease.clone(), Class::Lease, format!("_c_{DASHED}-lease-")),
         (
+            Grammar::election(curator),
+            Class::Leader,
+            format!("_c_{DASHED}-latch-"),
+        ),
+        (
+            Grammar::election(kazoo),
+            Class::Leader,
+            format!("{PLAIN}__lock__"),
+        ),
+        (
             Grammar::mutex(kazoo, None),
             Class::Exclusive,
             format!("{PLAIN}__lock__"),
@@ -208,13 +218,14 @@ proptest! {
     fn round_trip(
         dialect in any_dialect(),
         name in any_name(),
-        kind in 0..4_u8,
+        kind in 0..5_u8,
         guid: u128,
         number in any_number(),
     ) {
         let (grammar, class) = match (kind, dialect) {
             (0, _) => (Grammar::rw(dialect), Class::Read),
             (1, _) => (Grammar::rw(dialect), Class::Write),
+            (4, _) => (Grammar::election(dialect), Class::Leader),
             // kazoo's have no number.
             (2, Dialect::Curator) => (Grammar::lease(dialect), Class::Lease),
             _ => (Grammar::mutex(dialect, Some(name)), Class::Exclusive),
@@ -280,10 +291,11 @@ proptest! {
         name in prop_oneof![
             any::<String>(),
             "(_c_)?[0-9a-f-]{30,40}(__)?[lockrREADWIT-]{2,6}(__)?-?[0-9]{8,11}",
-            "(_c_)?[0-9a-f]{31,33}[-]{0,2}(lock-|__(READ|WRIT|lock|rlock)__)[0-9]{10}",
+            "(_c_)?[0-9a-f]{31,33}[-]{0,2}(lock-|latch-|__(READ|WRIT|lock|rlock)__)[0-9]{10}",
         ],
     ) {
-        for grammar in [Grammar::mutex(dialect, None), Grammar::rw(dialect)] {
+        let (mutex, rw) = (Grammar::mutex(dialect, None), Grammar::rw(dialect));
+        for grammar in [mutex, rw, Grammar::election(dialect)] {
             let Some(read) = grammar.parse(&name) else { continue };
             let known: Vec<String> = match read.guid {
                 Some(guid) => {

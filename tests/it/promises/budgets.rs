@@ -13,7 +13,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use testbed::{Counters, Proxy, opcode};
 use zklock::{
-    Client, DoubleBarrier, LockRegistry, MultiLock, RwLock, Semaphore, SemaphoreMutex, SimpleMutex,
+    Client, DoubleBarrier, Election, LockRegistry, MultiLock, RwLock, Semaphore, SemaphoreMutex,
+    SimpleMutex,
 };
 
 use crate::fixtures::{SOON, client_at, mutex, server};
@@ -166,6 +167,16 @@ fn each_recipe_keeps_its_budget() {
     let lock = parts.build().expect("three locks");
     let spent = counted.cycle(|| lock.lock().expect("free").unlock().expect("held"));
     assert_within("three locks at once", spent, at_most(5.0, 4.0, 0.0));
+
+    let election = Election::new(client, "/budget/election").expect("a good path");
+    let spent = counted.cycle(|| {
+        let leadership = election.campaign().expect("nobody else");
+        leadership.resign().expect("ours");
+    });
+    assert_within("a term", spent, at_most(3.0, 2.0, 0.0));
+    let _leadership = election.campaign().expect("nobody else");
+    let spent = counted.cycle(|| drop(election.leader().expect("answers")));
+    assert_within("who leads", spent, at_most(2.0, 2.0, 0.0));
 
     let registry = LockRegistry::new(client, "/budget/registry").expect("a good path");
     let spent = counted.cycle(|| {

@@ -11,8 +11,8 @@ use testbed::raw::Flags;
 use testbed::{RawSession, wait_until};
 use uuid::Uuid;
 use zklock::{
-    AcquireOptions, Barrier, Client, Dialect, DoubleBarrier, Identity, Mutex, RwLock, Semaphore,
-    SemaphoreMutex, SharedCount, SimpleMutex,
+    AcquireOptions, Barrier, Client, Dialect, DoubleBarrier, Election, Identity, Mutex, RwLock,
+    Semaphore, SemaphoreMutex, SharedCount, SimpleMutex,
 };
 
 use crate::fixtures::{SOON, client, mutex, raw, server, wait_for_children};
@@ -116,6 +116,22 @@ fn curators_mutex() {
     let text = data.escape_ascii();
     let held = format!(r#"ephemeral _c_<uuid>-lock-0000000001 "{text}""#);
     assert_eq!(nodes(&client, path), [held]);
+}
+
+#[test]
+fn curators_and_kazoos_elections() {
+    let client = client();
+    for (dialect, name) in [
+        (Dialect::Curator, "_c_<uuid>-latch-0000000000"),
+        (Dialect::Kazoo, "<32 hex>__lock__0000000000"),
+    ] {
+        let path = format!("/names/election-{dialect:?}");
+        let builder = Election::builder(&client, &path).dialect(dialect).id("who");
+        let election = builder.build().expect("a good path");
+        let _leadership = election.campaign().expect("nobody else");
+        let expected = format!(r#"ephemeral {name} "who""#);
+        assert_eq!(nodes(&client, &path), [expected]);
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What each lock promises in peace: one file for each recipe, and one for what several share.
 
 mod barriers;
+mod election;
 mod fenced_writes;
 mod guards;
 mod lock_registry;
