@@ -22,6 +22,8 @@ import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
 import org.apache.curator.framework.recipes.barriers.DistributedBarrier;
 import org.apache.curator.framework.recipes.barriers.DistributedDoubleBarrier;
+import org.apache.curator.framework.recipes.leader.LeaderLatch;
+import org.apache.curator.framework.recipes.leader.Participant;
 import org.apache.curator.framework.recipes.locks.InterProcessLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMultiLock;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
@@ -54,6 +56,15 @@ import org.apache.curator.retry.ExponentialBackoffRetry;
  * count NAME PATH                 a shared count
  * barrier NAME PATH
  * double NAME PATH MEMBERS
+ * latch NAME PATH ID              a candidate of that id, which does not stand yet
+ * stand LATCH, resign LATCH       ok; it can stand once
+ * lead LATCH                      waits until it leads: ok
+ * leads LATCH                     yes, no
+ * leader LATCH                    the id of who leads
+ * candidates LATCH                all ids, in their order
+ * campaign PATH ROUNDS MILLIS HISTORY
+ *                                 stands with a latch of its own each time, leads so long, and
+ *                                 writes when that was: ok
  * acquire NAME [PERMITS]          waits: ok
  * acquire-for NAME MILLIS         yes, no
  * release NAME                    what was acquired last: ok
@@ -244,6 +255,24 @@ public final class Puppet {
         case "leave":
           doubleBarrier(words[1]).leave();
           return "ok";
+        case "stand":
+          latch(words[1]).start();
+          return "ok";
+        case "resign":
+          latch(words[1]).close();
+          return "ok";
+        case "lead":
+          latch(words[1]).await();
+          return "ok";
+        case "leads":
+          return latch(words[1]).hasLeadership() ? "yes" : "no";
+        case "leader":
+          return latch(words[1]).getLeader().getId();
+        case "candidates":
+          return candidates(words[1]);
+        case "campaign":
+          campaign(words[1], Integer.parseInt(words[2]), Long.parseLong(words[3]), words[4]);
+          return "ok";
         case "run":
           run(words[1], Integer.parseInt(words[2]), Long.parseLong(words[3]), words[4], words[5]);
           return "ok";
@@ -424,6 +453,9 @@ public final class Puppet {
           int members = Integer.parseInt(words[3]);
           objects.put(name, new DistributedDoubleBarrier(client, words[2], members));
           break;
+        case "latch":
+          objects.put(name, new LeaderLatch(client, words[2], words[3]));
+          break;
         default:
           throw new IllegalArgumentException(words[0]);
       }
@@ -507,6 +539,30 @@ public final class Puppet {
           release(name + ".write");
           section(history, SECTION_MS, "shared");
           release(name + ".read");
+        }
+      }
+    }
+
+    private LeaderLatch latch(String name) {
+      return (LeaderLatch) company.objects.get(name);
+    }
+
+    private String candidates(String name) throws Exception {
+      List<String> ids = new ArrayList<>();
+      for (Participant participant : latch(name).getParticipants()) {
+        ids.add(participant.getId());
+      }
+      return String.join(" ", ids);
+    }
+
+    private void campaign(String path, int rounds, long millis, String history) throws Exception {
+      try (FileChannel file = append(history)) {
+        for (int round = 0; round < rounds; round++) {
+          try (LeaderLatch latch = new LeaderLatch(company.client, path, "curator")) {
+            latch.start();
+            latch.await();
+            section(file, millis, "alone");
+          }
         }
       }
     }

@@ -18,7 +18,13 @@ with one line. It ends when its input does. Objects are called by names that the
     begin-leave NAME                    leaves in a thread: ok at once
     begun? NAME                         whether that thread has got there: yes, no
     finish NAME                         waits for that thread: ok
+    election NAME PATH IDENTIFIER       a candidate, which does not stand yet: ok
+    stand NAME                          stands in a thread: ok at once
+    leads? NAME                         yes, no
+    lead NAME                           waits until it leads: ok
+    resign NAME                         ends its leadership: ok
     contenders NAME                     the identifiers, as a JSON list
+    campaign PATH ROUNDS HISTORY_FILE   stands and leads, and writes when it led: ok
     run NAME ROUNDS HISTORY_FILE        takes and releases it, and writes when it held it: ok
 
 What goes wrong is answered with `error TYPE: TEXT`.
@@ -80,6 +86,38 @@ class Attempt:
             raise self._error
 
 
+class Candidate:
+    """An election, and the leader's function, which returns when it is told to."""
+
+    def __init__(self, election):
+        self._election = election
+        self._leads = threading.Event()
+        self._resigns = threading.Event()
+        self._attempt = None
+
+    def stand(self):
+        self._leads.clear()
+        self._resigns.clear()
+        self._attempt = Attempt(lambda: self._election.run(self._lead))
+
+    def _lead(self):
+        self._leads.set()
+        self._resigns.wait()
+
+    def leads(self):
+        return self._leads.is_set()
+
+    def wait(self):
+        self._leads.wait()
+
+    def resign(self):
+        self._resigns.set()
+        self._attempt.wait()
+
+    def contenders(self):
+        return self._election.contenders()
+
+
 class Puppet:
     def __init__(self, client):
         self._client = client
@@ -102,7 +140,13 @@ class Puppet:
             "begin-leave": self._begin_leave,
             "begun?": self._begun,
             "finish": self._finish,
+            "election": self._make_election,
+            "stand": self._stand,
+            "leads?": self._leads,
+            "lead": self._lead,
+            "resign": self._resign,
             "contenders": self._contenders,
+            "campaign": self._campaign,
             "run": self._run,
         }
 
@@ -180,6 +224,30 @@ class Puppet:
     def _finish(self, name):
         self._attempts[name].wait()
 
+    def _make_election(self, name, path, identifier):
+        self._objects[name] = Candidate(self._client.Election(path, identifier))
+
+    def _stand(self, name):
+        self._objects[name].stand()
+
+    def _leads(self, name):
+        return yes_or_no(self._objects[name].leads())
+
+    def _lead(self, name):
+        self._objects[name].wait()
+
+    def _resign(self, name):
+        self._objects[name].resign()
+
+    def _campaign(self, path, rounds, history):
+        history = os.open(history, os.O_WRONLY | os.O_APPEND)
+        try:
+            for _ in range(int(rounds)):
+                election = self._client.Election(path, IDENTIFIER)
+                election.run(lambda: section(history))
+        finally:
+            os.close(history)
+
     def _contenders(self, name):
         it = self._objects[name]
         who = it.lease_holders() if isinstance(it, Semaphore) else it.contenders()
@@ -190,14 +258,18 @@ class Puppet:
         try:
             for _ in range(int(rounds)):
                 self._acquire(name)
-                begun = time.monotonic_ns()
-                time.sleep(SECTION_S)
-                line = f"{begun} {time.monotonic_ns()} {IDENTIFIER} 1\n"
-                # One write, which the system appends as a whole.
-                os.write(history, line.encode())
+                section(history)
                 self._release(name)
         finally:
             os.close(history)
+
+
+def section(history):
+    begun = time.monotonic_ns()
+    time.sleep(SECTION_S)
+    line = f"{begun} {time.monotonic_ns()} {IDENTIFIER} 1\n"
+    # One write, which the system appends as a whole.
+    os.write(history, line.encode())
 
 
 def yes_or_no(truth):

@@ -6,6 +6,7 @@ use crate::fixtures::server;
 use testbed::Curator;
 
 mod barriers;
+mod election;
 mod multi_lock;
 mod mutex;
 mod revocation;

@@ -8,6 +8,7 @@ use zklock::Client;
 use crate::fixtures::{SOON, server};
 
 mod double_barrier;
+mod election;
 mod mutex;
 mod rw_lock;
 mod semaphore;
