@@ -11,30 +11,36 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import org.apache.curator.framework.CuratorFramework;
 import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.leader.LeaderLatch;
 import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.framework.state.ConnectionState;
 import org.apache.curator.framework.state.ConnectionStateListener;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 /**
- * A worker of the torture that takes Curator's {@code InterProcessMutex}, as torture_worker
- * takes ours.
+ * A worker of the torture that takes Curator's {@code InterProcessMutex}, or leads by its {@code
+ * LeaderLatch}, as torture_worker takes ours.
  *
- * <p>{@code TortureWorker SERVERS PATH SESSION_MS NAME HISTORY SEED} obeys the same words on its
- * input and writes the same history; torture_checker/main.rs describes it.
+ * <p>{@code TortureWorker curator-mutex|curator-latch SERVERS PATH SESSION_MS NAME HISTORY SEED}
+ * obeys the same words on its input and writes the same history; torture_checker/main.rs describes
+ * it.
  *
  * <p>What counts as held is what Curator's documentation lets a careful user conclude, who listens to
  * the connection's state: after SUSPENDED it cannot be said ({@code unsure}) until RECONNECTED, and
  * after LOST all is lost. A LOST that comes while a call is under way counts against what the call
  * gets, too: it cannot be told in which session that was. The threads share one mutex, as they would
  * in one process. A thread that waits is cancelled by an interrupt.
+ *
+ * <p>A latch says by itself whether it leads, and hears of the connection's state before its user.
+ * So what counts is {@code hasLeadership()}; who has once heard no resigns, as the next yes is another
+ * term. A latch stands once, so each thread makes one for each call.
  */
 public final class TortureWorker {
   private static final int THREADS = 3;
   private static final long LOOK_EVERY_MS = 10;
 
   private static CuratorFramework client;
-  private static Mutex mutex;
+  private static String data;
   private static final Standing STANDING = new Standing();
   private static final AtomicLong LAST_ID = new AtomicLong();
   private static volatile boolean rests = false;
@@ -52,19 +58,21 @@ public final class TortureWorker {
             Runtime.getRuntime().halt(1);
           }
         });
-    String servers = arguments[0];
-    String path = arguments[1];
-    sessionMs = Long.parseLong(arguments[2]);
-    String name = arguments[3];
-    history = new FileOutputStream(arguments[4], true);
-    Random random = new Random(Long.parseUnsignedLong(arguments[5]));
+    boolean isMutex = arguments[0].equals("curator-mutex");
+    String servers = arguments[1];
+    String path = arguments[2];
+    sessionMs = Long.parseLong(arguments[3]);
+    String name = arguments[4];
+    history = new FileOutputStream(arguments[5], true);
+    Random random = new Random(Long.parseUnsignedLong(arguments[6]));
     // Some are quick, and some sit on what they have.
     longSections = random.nextBoolean() ? 1 : 30;
     connect(servers);
-    mutex = new Mutex(path);
+    Mutex mutex = new Mutex(path);
     List<Thread> performers = new ArrayList<>();
     for (int thread = 0; thread < THREADS; thread++) {
-      Performer performer = new Performer(name + "." + thread, new Random(random.nextLong()));
+      Lock lock = isMutex ? mutex : new Latch(path);
+      Performer performer = new Performer(name + "." + thread, lock, new Random(random.nextLong()));
       performer.start();
       performers.add(performer);
     }
@@ -84,7 +92,7 @@ public final class TortureWorker {
   }
 
   private static void connect(String servers) throws InterruptedException {
-    long pid = ProcessHandle.current().pid();
+    data = "curator pid=" + ProcessHandle.current().pid() + " ";
     client =
         CuratorFrameworkFactory.builder()
             .connectString(servers)
@@ -96,7 +104,7 @@ public final class TortureWorker {
             // It would leave a watch of its own, and might learn of ways around the proxies.
             .ensembleTracker(false)
             // What a mutex writes into its node.
-            .defaultData(("curator pid=" + pid + " ").getBytes(StandardCharsets.UTF_8))
+            .defaultData(data.getBytes(StandardCharsets.UTF_8))
             .build();
     client.getConnectionStateListenable().addListener(STANDING);
     client.start();
@@ -147,14 +155,109 @@ public final class TortureWorker {
     }
   }
 
+  /** What a thread takes. */
+  private interface Lock {
+    void acquire() throws Exception;
+
+    boolean acquire(long ms) throws Exception;
+
+    void release() throws Exception;
+
+    String node();
+
+    /** As far as it can be known, when so many losses had been heard of before the call. */
+    String state(long losses);
+
+    /** Whether it can be tried, and entered again. */
+    boolean isMutex();
+  }
+
   /** Curator's, and the path of its node, which it tells only to itself. */
-  private static final class Mutex extends InterProcessMutex {
+  private static final class Mutex extends InterProcessMutex implements Lock {
     Mutex(String path) {
       super(client, path);
     }
 
-    String node() {
+    @Override
+    public boolean acquire(long ms) throws Exception {
+      return acquire(ms, TimeUnit.MILLISECONDS);
+    }
+
+    @Override
+    public String node() {
       return getLockPath();
+    }
+
+    @Override
+    public String state(long losses) {
+      return STANDING.since(losses);
+    }
+
+    @Override
+    public boolean isMutex() {
+      return true;
+    }
+  }
+
+  /** One thread's latches, one after the other. */
+  private static final class Latch implements Lock {
+    private final String path;
+    private LeaderLatch latch;
+
+    Latch(String path) {
+      this.path = path;
+    }
+
+    private interface Wait {
+      boolean untilItLeads() throws Exception;
+    }
+
+    @Override
+    public void acquire() throws Exception {
+      stand(
+          () -> {
+            latch.await();
+            return true;
+          });
+    }
+
+    @Override
+    public boolean acquire(long ms) throws Exception {
+      return stand(() -> latch.await(ms, TimeUnit.MILLISECONDS));
+    }
+
+    private boolean stand(Wait wait) throws Exception {
+      latch = new LeaderLatch(client, path, data);
+      boolean leads = false;
+      try {
+        latch.start();
+        leads = wait.untilItLeads();
+      } finally {
+        if (!leads) {
+          latch.close();
+        }
+      }
+      return leads;
+    }
+
+    @Override
+    public void release() throws Exception {
+      latch.close();
+    }
+
+    @Override
+    public String node() {
+      return latch.getOurPath();
+    }
+
+    @Override
+    public String state(long losses) {
+      return latch.hasLeadership() ? "held" : "lost";
+    }
+
+    @Override
+    public boolean isMutex() {
+      return false;
     }
   }
 
@@ -165,10 +268,12 @@ public final class TortureWorker {
   /** A thread that takes the lock again and again, and notes all it knows about it. */
   private static final class Performer extends Thread {
     private final String who;
+    private final Lock lock;
     private final Random random;
 
-    Performer(String who, Random random) {
+    Performer(String who, Lock lock, Random random) {
       this.who = who;
+      this.lock = lock;
       this.random = random;
       // It may hang in a call, and must not keep the process.
       setDaemon(true);
@@ -193,18 +298,18 @@ public final class TortureWorker {
       if (kind < 2) {
         return call(id, "wait", -1, this::waitForIt);
       }
-      if (kind < 4) {
+      if (kind < 4 && lock.isMutex()) {
         // It waits for nobody but the server.
-        return call(id, "try", sessionMs * 2 / 3, () -> mutex.acquire(0, TimeUnit.MILLISECONDS));
+        return call(id, "try", sessionMs * 2 / 3, () -> lock.acquire(0));
       }
       if (kind < 9) {
-        return call(id, "for", timeMs, () -> mutex.acquire(timeMs, TimeUnit.MILLISECONDS));
+        return call(id, "for", timeMs, () -> lock.acquire(timeMs));
       }
       return acquireUntilCancelled(id, timeMs);
     }
 
     private boolean waitForIt() throws Exception {
-      mutex.acquire();
+      lock.acquire();
       return true;
     }
 
@@ -245,7 +350,7 @@ public final class TortureWorker {
       String why = "busy";
       try {
         if (acquire.call()) {
-          note(who, "got id=" + id + " right=alone node=" + mutex.node());
+          note(who, "got id=" + id + " right=alone node=" + lock.node());
           return true;
         }
       } catch (Exception error) {
@@ -263,7 +368,7 @@ public final class TortureWorker {
         pause(Math.min(LOOK_EVERY_MS, leftMs));
         lost = isLost(id, losses);
       }
-      if (!lost && depth < 2 && random.nextInt(100) < 15) {
+      if (!lost && lock.isMutex() && depth < 2 && random.nextInt(100) < 15) {
         enterAgain(losses, depth);
         isLost(id, losses);
       }
@@ -272,7 +377,7 @@ public final class TortureWorker {
 
     private void enterAgain(long losses, int depth) {
       long id = LAST_ID.incrementAndGet();
-      if (call(id, "try", sessionMs * 2 / 3, () -> mutex.acquire(0, TimeUnit.MILLISECONDS))) {
+      if (call(id, "try", sessionMs * 2 / 3, () -> lock.acquire(0))) {
         hold(id, losses, depth + 1);
       }
     }
@@ -285,7 +390,7 @@ public final class TortureWorker {
 
     private boolean isLost(long id, long losses) {
       long began = System.nanoTime();
-      String state = STANDING.since(losses);
+      String state = lock.state(losses);
       note(who, "look id=" + id + " state=" + state + " began=" + began);
       return state.equals("lost");
     }
@@ -294,7 +399,7 @@ public final class TortureWorker {
       note(who, "give id=" + id);
       String why = "released";
       try {
-        mutex.release();
+        lock.release();
       } catch (Exception error) {
         // Curator goes on by itself to delete the node.
         why = reason(error);

@@ -1,13 +1,16 @@
-"""A worker of the torture that takes kazoo's own Lock, as torture_worker takes ours.
+"""A worker of the torture that takes kazoo's own Lock or Election, as torture_worker takes ours.
 
-`torture_worker.py SERVERS PATH SESSION_MS NAME HISTORY SEED` obeys the same words on its input and
-writes the same history; torture_checker/main.rs describes it.
+`torture_worker.py kazoo-mutex|kazoo-election SERVERS PATH SESSION_MS NAME HISTORY SEED` obeys the same
+words on its input and writes the same history; torture_checker/main.rs describes it.
 
 What counts as held is what kazoo's documentation lets a careful user conclude, who has a listener on
 the connection's state: who holds pauses at SUSPENDED (`unsure`), goes on if CONNECTED follows, and has
 lost all at LOST. A LOST that comes while a call is under way counts against what the call gets, too: it
 cannot be told in which session that was. Each thread has a lock of its own, on the one client of the
 process. A release that fails is repeated until it succeeds.
+
+An election is a lock inside, which it takes without a limit of time and gives back when the leader's
+function returns. If that fails, its lock is released again in the same way: it leads for good otherwise.
 """
 
 import logging
@@ -100,8 +103,11 @@ class Performer(threading.Thread):
             losses = self._ground.standing.losses
             if self._acquire(number):
                 self._hold(number, losses)
-            most_s = self._random.choices([0, 0.02, 0.4], [6, 3, 1])[0]
-            time.sleep(self._random.uniform(0, most_s))
+            self._pause()
+
+    def _pause(self):
+        most_s = self._random.choices([0, 0.02, 0.4], [6, 3, 1])[0]
+        time.sleep(self._random.uniform(0, most_s))
 
     def _note(self, event):
         self._ground.history.note(self._who, event)
@@ -117,10 +123,12 @@ class Performer(threading.Thread):
             return self._call(number, verb, patience_s, lambda: self._lock.acquire(blocking=False))
         if verb == "for":
             return self._call(number, verb, time_s, lambda: self._lock.acquire(timeout=time_s))
-        return self._acquire_until_cancelled(number, time_s)
+        return self._until_cancelled(
+            number, time_s, lambda: self._call(number, "cancel", None, self._lock.acquire)
+        )
 
-    def _acquire_until_cancelled(self, number, after_s):
-        has_returned = threading.Event()
+    def _until_cancelled(self, number, after_s, call):
+        has_returned = self._has_gotten = threading.Event()
 
         def cancel():
             if not has_returned.wait(after_s):
@@ -129,10 +137,10 @@ class Performer(threading.Thread):
 
         canceller = threading.Thread(target=cancel, daemon=True)
         canceller.start()
-        is_gotten = self._call(number, "cancel", None, self._lock.acquire)
+        result = call()
         has_returned.set()
         canceller.join()
-        return is_gotten
+        return result
 
     def _call(self, number, verb, bound_s, acquire):
         bound = "" if bound_s is None else f" bound_ms={int(bound_s * 1000)}"
@@ -149,10 +157,13 @@ class Performer(threading.Thread):
         return False
 
     def _hold(self, number, losses):
+        self._be_inside(number, losses)
+        self._give(number)
+
+    def _be_inside(self, number, losses):
         until = time.monotonic() + self._section_s()
         while not self._is_lost(number, losses) and time.monotonic() < until:
             time.sleep(max(0, min(LOOK_EVERY_S, until - time.monotonic())))
-        self._give(number)
 
     def _section_s(self):
         kind = self._random.randrange(100)
@@ -171,16 +182,68 @@ class Performer(threading.Thread):
 
     def _give(self, number):
         self._note(f"give id={number}")
-        why = "released"
+        why = self._release("released")
+        self._note(f"given id={number} why={why}")
+
+    def _release(self, why):
         while True:
             try:
                 self._lock.release()
-                break
+                return why
             except KazooException as error:
                 # The lock stays ours until a release succeeds: no other call is possible on it.
                 why = f"released-after-{reason(error)}"
                 time.sleep(RELEASE_AGAIN_S)
-        self._note(f"given id={number} why={why}")
+
+
+class Candidate(Performer):
+    """Stands in an election again and again."""
+
+    def __init__(self, who, ground, seed):
+        super().__init__(who, ground, seed)
+        identifier = f"kazoo pid={os.getpid()} thread={who}"
+        self._election = ground.client.Election(ground.path, identifier)
+        self._lock = self._election.lock
+
+    def _perform(self):
+        while not self._ground.rests.is_set():
+            number = self._ground.next_id()
+            losses = self._ground.standing.losses
+            if self._random.randrange(10) < 8:
+                self._stand(number, "wait", losses)
+            else:
+                after_s = self._random.uniform(0, self._ground.session_s / 2)
+                self._until_cancelled(
+                    number, after_s, lambda: self._stand(number, "cancel", losses)
+                )
+            self._pause()
+
+    def _stand(self, number, verb, losses):
+        self._note(f"call id={number} verb={verb}")
+        has_led = False
+
+        def lead():
+            nonlocal has_led
+            has_led = True
+            if verb == "cancel":
+                # A cancel that came now would end the next campaign.
+                self._has_gotten.set()
+            node = f"{self._ground.path}/{self._lock.node}"
+            self._note(f"got id={number} right=alone node={node}")
+            self._be_inside(number, losses)
+            self._note(f"give id={number}")
+
+        why = "cancelled"
+        try:
+            self._election.run(lead)
+        except Exception as error:
+            why = reason(error)
+            if has_led:
+                why = self._release(f"released-after-{why}")
+        else:
+            if has_led:
+                why = "released"
+        self._note(f"{'given' if has_led else 'none'} id={number} why={why}")
 
 
 def reason(error):
@@ -214,15 +277,16 @@ def wait_for(word):
 
 
 def main():
-    servers, path, session_ms, name, history, seed = sys.argv[1:]
+    kind, servers, path, session_ms, name, history, seed = sys.argv[1:]
     dice = random.Random(int(seed))
     history, standing = History(history), Standing()
     client = connect(servers, int(session_ms) / 1000, standing)
     # Some are quick, and some sit on what they have.
     long_sections = dice.choice([1, 30])
     ground = Ground(client, path, int(session_ms) / 1000, history, standing, long_sections)
+    perform = {"kazoo-mutex": Performer, "kazoo-election": Candidate}[kind]
     performers = [
-        Performer(f"{name}.{thread}", ground, dice.getrandbits(64)) for thread in range(THREADS)
+        perform(f"{name}.{thread}", ground, dice.getrandbits(64)) for thread in range(THREADS)
     ]
     for performer in performers:
         performer.start()

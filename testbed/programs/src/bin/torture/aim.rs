@@ -14,7 +14,8 @@ const A_CALL: Duration = Duration::from_millis(500);
 /// The folder in which those who hold have one node each; none where it takes several.
 pub(crate) fn folder(lock: &str) -> Option<String> {
     match lock {
-        "mutex" | "rw" | "simple-mutex" | "kazoo-mutex" | "curator-mutex" => Some(PATH.to_owned()),
+        "mutex" | "rw" | "simple-mutex" | "election" | "kazoo-mutex" | "curator-mutex"
+        | "kazoo-election" | "curator-latch" => Some(PATH.to_owned()),
         "semaphore" | "semaphore-mutex" => Some(format!("{PATH}/leases")),
         _ => None,
     }

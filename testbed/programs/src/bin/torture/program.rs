@@ -15,14 +15,18 @@ pub(crate) fn built(name: &str) -> PathBuf {
 /// HISTORY and SEED. All obey the same words and write the same history.
 pub(crate) fn worker(lock: &str) -> Command {
     match lock {
-        "kazoo-mutex" => {
+        "kazoo-mutex" | "kazoo-election" => {
             let mut python = Command::new(kazoo::python());
-            python.arg(kazoo::program("torture_worker.py"));
+            python.arg(kazoo::program("torture_worker.py")).arg(lock);
             python
         }
-        "curator-mutex" => curator::java("TortureWorker").unwrap_or_else(|why| {
-            panic!("Curator could not be had. Run: scripts/install-curator\n{why}")
-        }),
+        "curator-mutex" | "curator-latch" => {
+            let mut java = curator::java("TortureWorker").unwrap_or_else(|why| {
+                panic!("Curator could not be had. Run: scripts/install-curator\n{why}")
+            });
+            java.arg(lock);
+            java
+        }
         ours => {
             let mut worker = Command::new(built("torture_worker"));
             worker.arg(ours);

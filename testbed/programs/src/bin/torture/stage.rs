@@ -11,17 +11,24 @@ use testbed::{Ensemble, Server};
 use testbed_programs::history::History;
 use testbed_programs::random::Random;
 
-pub(crate) const LOCKS: [&str; 6] = [
+pub(crate) const LOCKS: [&str; 7] = [
     "mutex",
     "rw",
     "semaphore",
     "semaphore-mutex",
     "simple-mutex",
     "multi",
+    "election",
 ];
 
-/// The mutexes of other libraries. They are not among all locks: what they promise is theirs to say.
-pub(crate) const PEERS: [&str; 2] = ["kazoo-mutex", "curator-mutex"];
+/// The mutexes and elections of other libraries. They are not among all locks: what they promise is
+/// theirs to say.
+pub(crate) const PEERS: [&str; 4] = [
+    "kazoo-mutex",
+    "curator-mutex",
+    "kazoo-election",
+    "curator-latch",
+];
 
 /// How many permits a semaphore has; as the workers build it.
 const PERMITS: u32 = 3;

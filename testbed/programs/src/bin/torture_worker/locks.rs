@@ -2,19 +2,25 @@
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use zklock::{
-    AcquireOptions, CancelToken, Client, Error, LockState, LossReason, MultiLock, MultiLockGuard,
-    Mutex, MutexGuard, Permit, Result, RwLock, RwReadGuard, RwWriteGuard, Semaphore,
-    SemaphoreMutex, SemaphoreMutexGuard, SimpleMutex, SimpleMutexGuard,
+    AcquireOptions, CancelToken, Client, Election, Error, Leadership, LockState, LossReason,
+    MultiLock, MultiLockGuard, Mutex, MutexGuard, Permit, Result, RwLock, RwReadGuard,
+    RwWriteGuard, Semaphore, SemaphoreMutex, SemaphoreMutexGuard, SimpleMutex, SimpleMutexGuard,
+    WhoLeads,
 };
 
 use testbed_programs::random::Random;
 
 /// How many permits a semaphore has; the driver tells the checker.
 const PERMITS: u32 = 3;
+
+/// What a leader's worker still has to do when it is told.
+const A_STEP: Duration = Duration::from_millis(5);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -24,6 +30,7 @@ pub(crate) enum Kind {
     Rw,
     Semaphore,
     Multi,
+    Election,
 }
 
 impl FromStr for Kind {
@@ -37,6 +44,7 @@ impl FromStr for Kind {
             "rw" => Kind::Rw,
             "semaphore" => Kind::Semaphore,
             "multi" => Kind::Multi,
+            "election" => Kind::Election,
             other => return Err(format!("not a lock: {other}")),
         })
     }
@@ -110,6 +118,7 @@ pub(crate) enum Lock {
     Rw(RwLock),
     Semaphore(Semaphore),
     Multi(MultiLock),
+    Election(Election),
 }
 
 impl Lock {
@@ -159,6 +168,7 @@ impl Lock {
                 let parts = MultiLock::builder().with(part("b")?).with(part("a")?);
                 Lock::Multi(parts.build()?)
             }
+            Kind::Election => Lock::Election(Election::new(client, path)?),
         })
     }
 
@@ -200,6 +210,14 @@ impl Lock {
             (Lock::SemaphoreMutex(lock), _) => take!(lock)?.map(Guard::SemaphoreMutex),
             (Lock::SimpleMutex(lock), _) => take!(lock)?.map(Guard::SimpleMutex),
             (Lock::Multi(lock), _) => take!(lock)?.map(Guard::Multi),
+            (Lock::Election(lock), _) => take!(
+                lock,
+                campaign,
+                try_campaign,
+                try_campaign_for,
+                campaign_with
+            )?
+            .map(Guard::Leader),
             (Lock::Rw(lock), Right::Shared) => {
                 take!(lock, read, try_read, try_read_for, read_with)?.map(Guard::Read)
             }
@@ -228,6 +246,7 @@ pub(crate) enum Guard {
     Write(RwWriteGuard),
     Permit(Permit),
     Multi(MultiLockGuard),
+    Leader(Leadership),
 }
 
 macro_rules! each {
@@ -239,6 +258,7 @@ macro_rules! each {
             Guard::Read($held) => $what,
             Guard::Write($held) => $what,
             Guard::Permit($held) => $what,
+            Guard::Leader($held) => $what,
             Guard::Multi($multi) => $of_multi,
         }
     };
@@ -272,6 +292,7 @@ impl Guard {
             Guard::SemaphoreMutex(held) => Some(held.fencing_token().ok()?.to_string()),
             Guard::SimpleMutex(held) => Some(held.fencing_token().ok()?.to_string()),
             Guard::Write(held) => Some(held.fencing_token().ok()?.to_string()),
+            Guard::Leader(held) => Some(held.fencing_token().ok()?.to_string()),
         }
     }
 
@@ -303,6 +324,50 @@ impl Guard {
             Guard::Write(held) => held.unlock(),
             Guard::Permit(held) => held.release(),
             Guard::Multi(held) => held.unlock(),
+            Guard::Leader(held) => resign(held),
+        }
+    }
+}
+
+/// Steps down on another thread, with a worker that ends its step before it goes.
+fn resign(held: Leadership) -> Result<()> {
+    let worker = held.worker();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let why = worker.lost().recv();
+            assert!(why.is_ok(), "the worker of a leader that resigns is told");
+            thread::sleep(A_STEP);
+        });
+        let resigns = scope.spawn(|| held.resign());
+        resigns.join().expect("it does not panic")
+    })
+}
+
+/// Follows who leads until `rests`, if it is an election: as long as there is contact, no earlier
+/// term comes after a later one.
+pub(crate) fn watch(lock: &Lock, rests: &AtomicBool) {
+    let Lock::Election(election) = lock else {
+        return;
+    };
+    let mut leaders = None;
+    let mut last = None;
+    while !rests.load(Ordering::SeqCst) {
+        let Some(leaders) = &leaders else {
+            // The nemesis may be at it.
+            let begun = election.leaders();
+            leaders = begun
+                .inspect_err(|error| eprintln!("torture worker: {error}"))
+                .ok();
+            continue;
+        };
+        match leaders.recv_timeout(A_STEP) {
+            Ok(WhoLeads::Leader(leader)) => {
+                let before = last.replace(leader.term());
+                assert!(before <= last, "{leader} came after term {before:?}");
+            }
+            Ok(WhoLeads::Unknown) => last = None,
+            Ok(_) | Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => panic!("the client is open"),
         }
     }
 }

@@ -60,6 +60,8 @@ fn main() {
         if has_company {
             scope.spawn(|| company::keep(&client, path, name, session, &rests));
         }
+        // Its watch is taken off before all rest.
+        scope.spawn(|| locks::watch(&lock, &rests));
         wait_for("rest", || load::put(scope, &client, path, name, session));
         rests.store(true, Ordering::SeqCst);
     });
