@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use testbed_programs::partition::{Case, Outcome, Trouble, table};
+use testbed_programs::partition::{Case, Outcome, Prize, Trouble, table};
 
 const T: Duration = Duration::from_secs(4);
 
@@ -19,9 +19,15 @@ const IMPATIENT: u32 = 3;
 
 #[track_caller]
 fn assert_told_before(trouble: Trouble, sync_limit: u32) {
+    assert_told(Prize::Mutex, trouble, sync_limit);
+}
+
+#[track_caller]
+fn assert_told(prize: Prize, trouble: Trouble, sync_limit: u32) {
     let ensemble = Case::ensemble(sync_limit);
     let case = Case {
         trouble,
+        prize,
         session: T,
         sync_limit,
     };
@@ -33,6 +39,11 @@ fn assert_told_before(trouble: Trouble, sync_limit: u32) {
 #[test]
 fn a_holder_is_told_before_when_its_follower_is_cut_off() {
     assert_told_before(Trouble::FollowerCutOff, PATIENT);
+}
+
+#[test]
+fn a_leaders_workers_are_told_before_the_next_one_leads() {
+    assert_told(Prize::Leadership, Trouble::FollowerCutOff, PATIENT);
 }
 
 #[test]

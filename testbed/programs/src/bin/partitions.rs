@@ -1,18 +1,24 @@
 //! Plays every partition in every setting, and prints what came of it as a table.
 //!
-//! `partitions [PART_OF_A_NAME]` leaves out troubles whose name has no such part. It fails if
-//! somebody got in before the holder was told, or nobody where somebody had to.
+//! `partitions [--elections] [PART_OF_A_NAME]` leaves out troubles whose name has no such part; the
+//! holders are leaders, or else have mutexes. It fails if somebody got in before the holder was told,
+//! or nobody where somebody had to.
 
 use std::process::ExitCode;
 use std::time::Duration;
 
-use testbed_programs::partition::{Case, Trouble, table};
+use testbed_programs::partition::{Case, Prize, Trouble, table};
 
 /// Session timeouts in seconds, each with limits (in ticks of a second) below and above it.
 const SETTINGS: [(u64, u32); 4] = [(4, 3), (4, 10), (10, 5), (10, 15)];
 
 fn main() -> ExitCode {
-    let part = std::env::args().nth(1).unwrap_or_default();
+    let mut arguments = std::env::args().skip(1).peekable();
+    let prize = match arguments.next_if(|argument| argument == "--elections") {
+        Some(_) => Prize::Leadership,
+        None => Prize::Mutex,
+    };
+    let part = arguments.next().unwrap_or_default();
     let mut outcomes = Vec::new();
     for (session, sync_limit) in SETTINGS {
         let ensemble = Case::ensemble(sync_limit);
@@ -23,6 +29,7 @@ fn main() -> ExitCode {
             eprintln!("{trouble}, T = {session} s, syncLimit x tick = {sync_limit} s");
             let case = Case {
                 trouble,
+                prize,
                 session: Duration::from_secs(session),
                 sync_limit,
             };

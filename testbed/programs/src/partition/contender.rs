@@ -6,7 +6,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use testbed::{Ensemble, RawSession, wait_until};
-use zklock::{AcquireOptions, CancelToken, Client};
+use zklock::{AcquireOptions, CancelToken, Client, Election};
+
+use super::Prize;
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -20,7 +22,12 @@ pub(super) struct Contenders {
 
 impl Contenders {
     /// Queues for each lock, by servers other than the seat. Returns when all stand in line.
-    pub(super) fn queue(ensemble: &Ensemble, seat: usize, paths: &[String]) -> Contenders {
+    pub(super) fn queue(
+        ensemble: &Ensemble,
+        seat: usize,
+        paths: &[String],
+        prize: Prize,
+    ) -> Contenders {
         let healthy: Vec<_> = (0..ensemble.size())
             .filter(|index| *index != seat)
             .map(|index| ensemble.server(index))
@@ -36,7 +43,8 @@ impl Contenders {
             threads: Vec::new(),
         };
         for path in paths {
-            contenders.threads.push(contenders.wait_for(&client, path));
+            let thread = contenders.wait_for(&client, path, prize);
+            contenders.threads.push(thread);
         }
         let mut raw = RawSession::open(healthy[0].addr(), SOON).expect("it serves");
         for path in paths {
@@ -48,14 +56,24 @@ impl Contenders {
         contenders
     }
 
-    fn wait_for(&self, client: &Client, path: &str) -> JoinHandle<()> {
+    fn wait_for(&self, client: &Client, path: &str, prize: Prize) -> JoinHandle<()> {
         let (client, path, end) = (client.clone(), path.to_owned(), self.end.clone());
         let got_in = Arc::clone(&self.got_in);
         std::thread::spawn(move || {
-            let lock = zklock::Mutex::new(&client, &path).expect("a good path");
-            match lock.lock_with(AcquireOptions::new().cancel(&end)) {
-                Ok(_guard) => {
-                    let now = Instant::now();
+            let options = AcquireOptions::new().cancel(&end);
+            let won = match prize {
+                Prize::Mutex => {
+                    let lock = zklock::Mutex::new(&client, &path).expect("a good path");
+                    lock.lock_with(options).map(|_guard| Instant::now())
+                }
+                Prize::Leadership => {
+                    let election = Election::new(&client, &path).expect("a good path");
+                    let led = election.campaign_with(options);
+                    led.map(|_leadership| Instant::now())
+                }
+            };
+            match won {
+                Ok(now) => {
                     let mut got_in = got_in.lock().unwrap_or_else(PoisonError::into_inner);
                     got_in.insert(path, now);
                 }

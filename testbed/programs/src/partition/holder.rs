@@ -5,9 +5,11 @@ use std::sync::{Arc, Barrier, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use zklock::{Client, LockState, MutexGuard};
+use crossbeam_channel::Receiver;
+use zklock::{Client, Election, LockState, LossReason};
 
 use super::doors::{Doors, Reach};
+use super::{Case, Prize};
 
 /// How often the holder looks at its state: far more often than anything here changes.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
@@ -55,9 +57,9 @@ struct Knew {
 }
 
 impl Holder {
-    pub(super) fn take(doors: &Doors, session: Duration, path: &str, doing: Doing) -> Holder {
+    pub(super) fn take(doors: &Doors, case: Case, path: &str, doing: Doing) -> Holder {
         let client = Client::builder(&doors.connect_string())
-            .session_timeout(session)
+            .session_timeout(case.session)
             .connect()
             .expect("the seat serves");
         let shared = Arc::new(Shared::default());
@@ -72,7 +74,10 @@ impl Holder {
         let held = Arc::new(Barrier::new(2));
         holder.spawn({
             let held = Arc::clone(&held);
-            move |client, path, shared| hold(client, path, shared, &held)
+            move |client, path, shared| match case.prize {
+                Prize::Mutex => hold(client, path, shared, &held),
+                Prize::Leadership => lead(client, path, shared, &held),
+            }
         });
         held.wait();
         match doing {
@@ -152,7 +157,18 @@ fn hold(client: &Client, path: &str, shared: &Shared, held: &Barrier) {
     let lock = zklock::Mutex::new(client, path).expect("a good path");
     let guard = lock.lock().expect("nobody has it");
     held.wait();
-    let lost = guard.lost().clone();
+    note_loss(guard.lost(), || guard.state(), shared);
+}
+
+fn lead(client: &Client, path: &str, shared: &Shared, held: &Barrier) {
+    let election = Election::new(client, path).expect("a good path");
+    let leadership = election.campaign().expect("nobody leads");
+    held.wait();
+    let worker = leadership.worker();
+    note_loss(worker.lost(), || worker.state(), shared);
+}
+
+fn note_loss(lost: &Receiver<LossReason>, state: impl Fn() -> LockState, shared: &Shared) {
     thread::scope(|scope| {
         scope.spawn(|| {
             while !shared.ends() {
@@ -164,14 +180,14 @@ fn hold(client: &Client, path: &str, shared: &Shared, held: &Barrier) {
                 }
             }
         });
-        look(&guard, shared);
+        look(state, shared);
     });
 }
 
 /// Looks until the end. A loss is noted as late as it was seen, not as early as it may have been.
-fn look(guard: &MutexGuard, shared: &Shared) {
+fn look(state: impl Fn() -> LockState, shared: &Shared) {
     while !shared.ends() {
-        let state = guard.state();
+        let state = state();
         let now = Instant::now();
         shared.note(|knew| {
             if state != LockState::Held {

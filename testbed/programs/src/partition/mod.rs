@@ -33,10 +33,19 @@ const TICK: Duration = Duration::from_secs(1);
 /// does meanwhile.
 const AT_LAST: Duration = Duration::from_secs(90);
 
+/// What is held, and wanted by others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prize {
+    Mutex,
+    /// The holder goes by what a worker of its leadership knows.
+    Leadership,
+}
+
 /// One trouble under one setting of timeouts.
 #[derive(Debug, Clone, Copy)]
 pub struct Case {
     pub trouble: Trouble,
+    pub prize: Prize,
     /// The session timeout of the holders.
     pub session: Duration,
     /// After how many ticks of silence a follower and a leader give each other up.
@@ -69,14 +78,14 @@ impl Case {
         for doors in &doors {
             for doing in Doing::ALL {
                 let path = format!("{root}/{:?}/{doing:?}", doors.reach());
-                holders.push(Holder::take(doors, self.session, &path, doing));
+                holders.push(Holder::take(doors, self, &path, doing));
             }
         }
         let paths: Vec<String> = holders
             .iter()
             .map(|holder| holder.path().to_owned())
             .collect();
-        let contenders = Contenders::queue(ensemble, seat, &paths);
+        let contenders = Contenders::queue(ensemble, seat, &paths, self.prize);
         doors.iter().for_each(Doors::take_side);
         let began = Instant::now();
         self.trouble.strike(ensemble, seat, &holders);
