@@ -1,6 +1,8 @@
 //! What kind of lock a path is used for, by the names of the nodes in it.
 
-use zklock::{Client, Dialect, LockName, Mutex, Participant, RwLock, Semaphore, SimpleMutex};
+use zklock::{
+    Client, Dialect, Election, LockName, Mutex, Participant, RwLock, Semaphore, SimpleMutex,
+};
 
 /// The digits that the server puts at the end of a sequential node's name.
 const DIGITS: usize = 10;
@@ -10,6 +12,8 @@ pub(crate) enum Kind {
     Mutex,
     ReadersAndWriters,
     Semaphore,
+    /// In kazoo's dialect it is a mutex, by its names, too.
+    Election,
     /// One plain node, at the path itself.
     Simple,
 }
@@ -20,6 +24,7 @@ impl Kind {
             Self::Mutex => "mutex",
             Self::ReadersAndWriters => "read-write lock",
             Self::Semaphore => "semaphore",
+            Self::Election => "leader election",
             Self::Simple => "simple mutex",
         }
     }
@@ -71,11 +76,13 @@ impl Kind {
                 ("__rlock__", Self::ReadersAndWriters),
                 ("__lock__", Self::Mutex),
                 ("__lock__", Self::Mutex),
+                ("__lock__", Self::Mutex),
             ],
             _ => [
                 ("__READ__", Self::ReadersAndWriters),
                 ("__WRIT__", Self::ReadersAndWriters),
                 ("lock-", Self::Mutex),
+                ("latch-", Self::Election),
             ],
         };
         let (guid, kind) = labels
@@ -130,6 +137,7 @@ impl<'a> Lock<'a> {
             Kind::Mutex => self.mutex(self.path)?.participants(),
             Kind::ReadersAndWriters => self.readers_and_writers()?.participants(),
             Kind::Semaphore => return self.permits(),
+            Kind::Election => self.election()?.participants(),
             Kind::Simple => SimpleMutex::new(self.client, self.path)?.participants(),
         };
         let seen = |participant: Participant| Seen {
@@ -146,6 +154,7 @@ impl<'a> Lock<'a> {
             Kind::ReadersAndWriters => self.readers_and_writers()?.revoke(participant),
             Kind::Simple => SimpleMutex::new(self.client, self.path)?.revoke(participant),
             Kind::Semaphore => return Ok(None),
+            Kind::Election => self.election()?.revoke(participant),
         }
         .map(Some)
     }
@@ -156,6 +165,7 @@ impl<'a> Lock<'a> {
             Kind::Mutex => self.mutex(self.path)?.break_lock(participant),
             Kind::ReadersAndWriters => self.readers_and_writers()?.break_lock(participant),
             Kind::Simple => SimpleMutex::new(self.client, self.path)?.break_lock(participant),
+            Kind::Election => self.election()?.break_lock(participant),
             Kind::Semaphore if self.dialect == Dialect::Kazoo => {
                 self.semaphore()?.break_lock(participant)
             }
@@ -229,6 +239,12 @@ impl<'a> Lock<'a> {
         builder.dialect(self.dialect).build()
     }
 
+    fn election(&self) -> zklock::Result<Election> {
+        Election::builder(self.client, self.path)
+            .dialect(self.dialect)
+            .build()
+    }
+
     fn semaphore(&self) -> zklock::Result<Semaphore> {
         let max = self.max()?.unwrap_or(1).max(1);
         let builder = Semaphore::builder(self.client, self.path);
@@ -290,6 +306,11 @@ mod tests {
                 format!("_c_{guid}-__WRIT__0000000007"),
                 Dialect::Curator,
                 Some(Kind::ReadersAndWriters),
+            ),
+            (
+                format!("_c_{guid}-latch-0000000007"),
+                Dialect::Curator,
+                Some(Kind::Election),
             ),
             ("leases".to_owned(), Dialect::Curator, Some(Kind::Semaphore)),
             (format!("{bare}__lock__0000000007"), Dialect::Curator, None),

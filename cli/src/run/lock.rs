@@ -94,7 +94,7 @@ impl Lock {
             let advice = match other.kind {
                 Kind::ReadersAndWriters => "use --shared or --write as they do",
                 Kind::Semaphore => "use --semaphore as they do",
-                Kind::Mutex | Kind::Simple => "yours needs a path of its own",
+                Kind::Mutex | Kind::Simple | Kind::Election => "yours needs a path of its own",
             };
             return Err(Failure::usage(format!(
                 "{path}: others use it as a {} now, which your lock, a {}, would not exclude; {advice}",

@@ -133,6 +133,24 @@ fn locks_of_every_kind_are_found_in_a_tree() {
     );
 }
 
+#[test]
+fn an_election_is_found_and_no_lock_is_taken_in_it() {
+    let path = "/looking/election";
+    let client = client();
+    let election = zklock::Election::new(&client, path).expect("a good path");
+    let leadership = election.campaign().expect("nobody else");
+    let json = said(&mut zklock(["ls", "--json", "/looking/election"])).out;
+    assert!(json.contains("leader election"), "{json}");
+    let who = said(&mut zklock(["who", path]));
+    assert_eq!(who.status, 0, "{}", who.err);
+    let pid = std::process::id().to_string();
+    assert!(who.out.contains(&pid), "{}", who.out);
+    let refused = said(&mut zklock(["run", path, "--", "true"]));
+    assert_eq!(refused.status, 64, "{}", refused.err);
+    assert!(refused.err.contains("a leader election"), "{}", refused.err);
+    leadership.resign().expect("ours");
+}
+
 /// It printed nothing, as if nobody had a lock anywhere.
 #[test]
 fn a_list_of_nothing_says_where_more_may_be() {
