@@ -31,7 +31,7 @@ impl Attempt<'_> {
         // A waiter that may take over sends nothing before it holds. Those further back, and those
         // who list again first, make one write if they must when it is their turn: thousands who
         // wait are not to write all the time.
-        let _seeking = is_only_one.then(|| contact.seek_proof(&self.contender.nodes()[0].path));
+        let _proof = is_only_one.then(|| contact.want_proof(&self.contender.nodes()[0].path));
         let until = self.queue.look_again_behind(on, is_only_one);
         let slept = contact.sleep_on(ahead, until);
         slept.map_err(|error| self.naming(error, on, &data))?;

@@ -372,18 +372,18 @@ impl Epoch {
     /// Nothing is lost between the look and the count: should the proven lease lapse in between,
     /// the next look finds a node that stands without it, and ends the session. That is right, as
     /// it stood by that lease when it began.
-    pub(crate) fn node_stands(self: &Arc<Self>, path: &str, now: Moment) -> Option<NodeStands> {
+    pub(crate) fn node_stands(self: &Arc<Self>, path: &str, now: Moment) -> Option<RelyOnLease> {
         self.lease.proven(now).then(|| {
             self.lease.standing.fetch_add(1, Ordering::AcqRel);
-            NodeStands(Entry::of(self, path))
+            RelyOnLease(Entry::of(self, path))
         })
     }
 
     /// Has the probes be writes until what is returned is dropped, while the node of ours at
     /// `path` does not stand yet.
-    pub(crate) fn seek_proof(self: &Arc<Self>, path: &str) -> SeekProof {
+    pub(crate) fn want_proof(self: &Arc<Self>, path: &str) -> WantProof {
         self.lease.seeking.fetch_add(1, Ordering::AcqRel);
-        SeekProof(Entry::of(self, path))
+        WantProof(Entry::of(self, path))
     }
 
     /// A node to ask for: the next after the one that was asked for last, with its number. `None`:
@@ -435,9 +435,9 @@ impl Drop for Entry {
 /// While it lives, a node of ours stands, and the session lives by the proven lease.
 #[derive(Debug)]
 #[must_use = "the node stands for as long as this lives"]
-pub(crate) struct NodeStands(Entry);
+pub(crate) struct RelyOnLease(Entry);
 
-impl Drop for NodeStands {
+impl Drop for RelyOnLease {
     fn drop(&mut self) {
         self.0.lease().standing.fetch_sub(1, Ordering::AcqRel);
     }
@@ -446,9 +446,9 @@ impl Drop for NodeStands {
 /// While it lives, probes are writes.
 #[derive(Debug)]
 #[must_use = "writes are wanted for as long as this lives"]
-pub(crate) struct SeekProof(Entry);
+pub(crate) struct WantProof(Entry);
 
-impl Drop for SeekProof {
+impl Drop for WantProof {
     fn drop(&mut self) {
         self.0.lease().seeking.fetch_sub(1, Ordering::AcqRel);
     }

@@ -112,7 +112,7 @@ pub(crate) use self::gate::Admitted;
 use self::gate::Gate;
 pub(crate) use self::guest::{Interest, TakenOff};
 pub(crate) use self::hosts::{ConnectString, HostPort};
-pub(crate) use self::lease::{Epoch, NodeStands, SeekProof};
+pub(crate) use self::lease::{Epoch, RelyOnLease, WantProof};
 pub(crate) use self::sasl::Login;
 #[cfg(not(feature = "tls"))]
 pub(crate) use self::tls::Tls;

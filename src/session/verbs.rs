@@ -11,7 +11,7 @@ use super::site::new_node;
 use super::watches::Watch;
 use crate::error::Error;
 use crate::link::voice::NoReply;
-use crate::link::{NodeStands, SeekProof};
+use crate::link::{RelyOnLease, WantProof};
 
 /// Of many reads that one caller makes.
 const READS_AT_ONCE: usize = 256;
@@ -256,7 +256,7 @@ impl Contact<'_> {
     /// The proof is there, if the last write was not long ago. What is only assumed, as while
     /// nothing of ours stood, is proved by one write more. A server that refuses that write has not
     /// said that the node is gone, and to look again would only show the node again.
-    pub(crate) fn stands(&self, path: &str) -> Step<Option<NodeStands>> {
+    pub(crate) fn stands(&self, path: &str) -> Step<Option<RelyOnLease>> {
         let stands = self.epoch().node_stands(path, self.epoch().lease().now());
         match stands {
             Some(stands) => Ok(Some(stands)),
@@ -264,7 +264,7 @@ impl Contact<'_> {
         }
     }
 
-    fn prove(&self, path: &str) -> Step<Option<NodeStands>> {
+    fn prove(&self, path: &str) -> Step<Option<RelyOnLease>> {
         // A write that changes and wakes nothing.
         let check = Request::Check {
             path: path.to_owned(),
@@ -301,8 +301,8 @@ impl Contact<'_> {
 
     /// Keeps it proven that the session stands, for a node at `path` that somebody may come to
     /// hold by without another request.
-    pub(crate) fn seek_proof(&self, path: &str) -> SeekProof {
-        self.epoch().seek_proof(path)
+    pub(crate) fn want_proof(&self, path: &str) -> WantProof {
+        self.epoch().want_proof(path)
     }
 
     /// As [`judge_and_arm`](Self::judge_and_arm) of a look for a stat, which leaves its watch also

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use self::own_nodes::OwnNodes;
 pub(crate) use self::own_nodes::{OnRevoke, REVOKE};
 use crate::error::{Error, Result};
-use crate::link::{Epoch, NodeStands};
+use crate::link::{Epoch, RelyOnLease};
 use crate::session::observe::observer::Label;
 use crate::session::{
     CallError, Contact, Created, EpochBound, LossReason, Seen, Session, Step, Watch,
@@ -60,7 +60,7 @@ pub(crate) struct Tenure {
     /// See [`Tenure::end_with_this_turn`].
     last_turn: AtomicBool,
     /// Until it is lost.
-    stands: Mutex<Option<NodeStands>>,
+    stands: Mutex<Option<RelyOnLease>>,
     /// The lock's name, if observers hear of it; `None` within for a lock without a name.
     told_as: OnceLock<Label>,
     /// An observer was told of the loss.

@@ -18,7 +18,7 @@ use self::hop::{At, Hop, Server};
 use self::lanes::{Lane, Random};
 use super::*;
 use crate::link::clock::Clock;
-use crate::link::lease::{Epoch, NodeStands};
+use crate::link::lease::{Epoch, RelyOnLease};
 
 /// Times are in microseconds.
 const SECOND: u64 = 1_000_000;
@@ -95,7 +95,7 @@ struct World {
     // The client.
     chain: Chain,
     epoch: Arc<Epoch>,
-    node: Option<NodeStands>,
+    node: Option<RelyOnLease>,
     cadence: Cadence,
     traffic: u64,
     answered: Vec<u64>,
@@ -116,7 +116,7 @@ fn timeout() -> Duration {
     Duration::from_micros(T) * 32 / 31
 }
 
-fn session(rule: Rule, sent_at: Moment) -> (Arc<Epoch>, Option<NodeStands>) {
+fn session(rule: Rule, sent_at: Moment) -> (Arc<Epoch>, Option<RelyOnLease>) {
     let epoch = Epoch::on_clock(1, 100, timeout(), sent_at, Clock::default());
     let epoch = Arc::new(epoch);
     let node = epoch

@@ -150,7 +150,7 @@ fn no_node_begins_to_stand_on_an_assumption() {
     assert!(lease.renewed(assumed(20), at(21)));
     assert!(epoch.node_stands("/a", at(40)).is_none());
     assert!(!lease.wants_writes() && lease.alive(at(40)));
-    let seeking = epoch.seek_proof("/a");
+    let seeking = epoch.want_proof("/a");
     assert!(lease.wants_writes() && lease.alive(at(40)));
     assert!(lease.renewed(proven(20), at(41)));
     let node = epoch.node_stands("/a", at(41)).expect("proven now");

@@ -10,7 +10,7 @@ use super::*;
 use crate::link::chain::Cadence;
 use crate::link::clock::{ManualClock, Moment};
 use crate::link::in_flight::Waits;
-use crate::link::lease::NodeStands;
+use crate::link::lease::RelyOnLease;
 
 /// The shortest for which the promises are made.
 const T: Duration = Duration::from_secs(4);
@@ -41,7 +41,7 @@ struct Holder {
     _caller: Caller,
     served: Option<Served>,
     epoch: Arc<Epoch>,
-    _node: NodeStands,
+    _node: RelyOnLease,
     /// The smallest that the session was granted.
     timeout: Duration,
     /// The M by which a base is looked for here.

@@ -1,7 +1,7 @@
 //! What the link asks by itself.
 
 use super::*;
-use crate::link::lease::NodeStands;
+use crate::link::lease::RelyOnLease;
 
 /// So long that a probe comes soon, and that no delay of a thread looks like a silent server.
 const T: Duration = Duration::from_secs(6);
@@ -20,7 +20,7 @@ pub(super) fn epoch_of(bench: &Bench) -> Arc<Epoch> {
     Arc::clone(&state.server.as_ref().expect("connected").epoch)
 }
 
-pub(super) fn stands(epoch: &Arc<Epoch>, path: &str) -> NodeStands {
+pub(super) fn stands(epoch: &Arc<Epoch>, path: &str) -> RelyOnLease {
     let now = epoch.lease().now();
     epoch.node_stands(path, now).expect("proven")
 }
