@@ -176,23 +176,27 @@ impl LastHandle {
         }
         let failed = |what: &str| Error::connect_failed(what.to_owned());
         let port = "the loopback port of a handle";
-        let gate = link.gate(Arc::clone(epoch));
-        let gate = gate.map_err(|error| failed(port).source(error))?;
-        let address = gate.address();
+        let loopback = link.listen(Arc::clone(epoch));
+        let loopback = loopback.map_err(|error| failed(port).source(error))?;
+        let address = loopback.address();
         let address = address.map_err(|error| failed(port).source(error))?;
         let chroot = link.chroot();
         let listeners = Listeners::default();
         let watcher = listeners.clone();
-        let handle = make(format!("{address}{chroot}"), gate.secret_timeout(), watcher);
+        let handle = make(
+            format!("{address}{chroot}"),
+            loopback.secret_timeout(),
+            watcher,
+        );
         let handle = match handle {
             Ok(handle) => Arc::new(handle),
             Err(error) => {
                 // It may come all the same, and must find somebody who answers its good-bye.
-                let _ = gate.admit(Instant::now());
+                let _ = loopback.admit(Instant::now());
                 return Err(error);
             }
         };
-        let admitted = match gate.admit(Instant::now() + ADMISSION) {
+        let admitted = match loopback.admit(Instant::now() + ADMISSION) {
             Ok(admitted) => admitted,
             Err(error) => {
                 let_go(handle);

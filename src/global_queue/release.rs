@@ -230,7 +230,7 @@ fn failed(folder: &Folder, tenure: &Tenure, node: &str, error: CallError) -> Res
         // Nobody else can remove it for us.
         CallError::Refused(error @ Refusal::NoAuth) => Err(folder.refusal(error)),
         CallError::Left(error) if error.is_lock_lost() || error.is_forked() => Err(error),
-        _ if !tenure.epoch().lease().is_alive() => Err(tenure.loss()),
+        _ if !tenure.epoch().is_alive() => Err(tenure.loss()),
         not_yet => {
             reap(tenure, node);
             Err(match not_yet {

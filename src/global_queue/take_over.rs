@@ -83,7 +83,7 @@ impl Attempt<'_> {
         };
         let proven = folder.is_sure(contact)
             && folder.state().is_silent_before(deleted)
-            && contact.epoch().lease().is_alive();
+            && contact.epoch().is_alive();
         if !proven {
             return Ok(None);
         }

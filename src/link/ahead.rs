@@ -6,9 +6,11 @@
 //! when the kernel is full: it takes as much as goes out.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+
+use super::clock::Moment;
 
 /// At first, and on a fast network: what a kernel keeps for a connection that is not tuned.
 const MOST_BYTES: usize = 64 << 10;
@@ -30,7 +32,7 @@ pub(super) struct Ahead {
 #[derive(Default)]
 struct Meter {
     /// While the kernel is full: since when, and what it had taken then.
-    since: Option<(Instant, u64)>,
+    since: Option<(Moment, u64)>,
     best: Option<Best>,
 }
 
@@ -39,14 +41,14 @@ struct Meter {
 #[derive(Clone, Copy)]
 struct Best {
     rate: u64,
-    at: Instant,
+    at: Moment,
     /// Since the one before it was too old, this one included.
     findings: u32,
 }
 
 impl Best {
     /// With one more finding. What is too old is forgotten.
-    fn with(before: Option<Best>, rate: u64, now: Instant) -> Best {
+    fn with(before: Option<Best>, rate: u64, now: Moment) -> Best {
         let before = before.filter(|best| best.is_fresh(now));
         let findings = 1 + before.map_or(0, |best| best.findings);
         match before {
@@ -59,8 +61,8 @@ impl Best {
         }
     }
 
-    fn is_fresh(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.at) < FRESH
+    fn is_fresh(&self, now: Moment) -> bool {
+        now.since(self.at) < FRESH
     }
 }
 
@@ -80,13 +82,13 @@ impl Ahead {
 
     /// The kernel takes no more now, after so many bytes of this connection. Returns whether
     /// [`bytes`](Self::bytes) has changed.
-    pub(super) fn filled(&self, taken: u64, now: Instant) -> bool {
+    pub(super) fn filled(&self, taken: u64, now: Moment) -> bool {
         let mut meter = self.meter.lock();
         let Some((since, before)) = meter.since else {
             meter.since = Some((now, taken));
             return false;
         };
-        let elapsed = now.saturating_duration_since(since);
+        let elapsed = now.since(since);
         // At a standstill there is no rate; that is another matter.
         if elapsed < self.share / 2 || taken == before {
             return false;
@@ -107,7 +109,7 @@ impl Ahead {
 
     /// For how long so many bytes are under way at the best rate of late, if the network is known to be so
     /// slow.
-    pub(super) fn takes(&self, bytes: usize, now: Instant) -> Option<Duration> {
+    pub(super) fn takes(&self, bytes: usize, now: Moment) -> Option<Duration> {
         if bytes <= MOST_BYTES {
             return None;
         }
@@ -134,21 +136,21 @@ mod tests {
     #[test]
     fn what_a_probe_stands_behind_takes_a_twelfth_of_the_timeout() {
         let ahead = Ahead::new(T);
-        let begun = Instant::now();
+        let begun = Moment::from_nanos(1_000_000_000);
         assert_eq!(ahead.bytes(), MOST_BYTES);
         assert!(!ahead.filled(100_000, begun), "nothing is known yet");
-        let later = begun + Duration::from_secs(1);
+        let later = begun.plus(Duration::from_secs(1));
         assert!(ahead.filled(130_000, later), "30 kB a second");
         assert_eq!(ahead.bytes(), 15_000);
         assert_eq!(ahead.takes(1_800_000, later), None, "found once only");
-        let later = later + Duration::from_secs(1);
+        let later = later.plus(Duration::from_secs(1));
         assert!(!ahead.filled(160_000, later), "30 kB a second");
         assert_eq!(ahead.takes(60_000, later), None, "no more than usual");
         let minute = ahead.takes(1_800_000, later);
         assert_eq!(minute, Some(Duration::from_secs(60)));
-        assert_eq!(ahead.takes(1_800_000, later + FRESH), None, "long ago");
+        assert_eq!(ahead.takes(1_800_000, later.plus(FRESH)), None, "long ago");
         // It is fast again.
-        let later = later + Duration::from_secs(1);
+        let later = later.plus(Duration::from_secs(1));
         assert!(ahead.filled(10_130_000, later));
         assert_eq!(ahead.bytes(), MOST_BYTES);
     }
@@ -157,11 +159,11 @@ mod tests {
     #[test]
     fn a_server_that_stood_still_is_no_slow_network() {
         let ahead = Ahead::new(T);
-        let mut now = Instant::now();
+        let mut now = Moment::from_nanos(1_000_000_000);
         let mut taken = 0;
         ahead.filled(taken, now);
         for (seconds, bytes) in [(5, 20_000), (1, 1_000_000), (5, 20_000)] {
-            now += Duration::from_secs(seconds);
+            now = now.plus(Duration::from_secs(seconds));
             taken += bytes;
             ahead.filled(taken, now);
         }
@@ -175,13 +177,13 @@ mod tests {
     #[test]
     fn a_standstill_is_no_rate() {
         let ahead = Ahead::new(T);
-        let begun = Instant::now();
+        let begun = Moment::from_nanos(1_000_000_000);
         ahead.filled(1_000, begun);
-        assert!(!ahead.filled(1_000, begun + T));
+        assert!(!ahead.filled(1_000, begun.plus(T)));
         assert_eq!(ahead.bytes(), MOST_BYTES);
-        assert_eq!(ahead.takes(usize::MAX, begun + T), None);
+        assert_eq!(ahead.takes(usize::MAX, begun.plus(T)), None);
         // What comes when it has been idle says nothing of the time before.
         ahead.drained();
-        assert!(!ahead.filled(2_000, begun + 2 * T));
+        assert!(!ahead.filled(2_000, begun.plus(2 * T)));
     }
 }

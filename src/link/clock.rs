@@ -1,47 +1,16 @@
 //! The clock under the lease: one that goes on while the machine sleeps, and that a test can set.
 
+#[cfg(test)]
 use std::time::Duration;
 
-/// A moment on the clock under the lease: nanoseconds since some fixed moment in the past.
-///
-/// Not an [`Instant`]: on Linux that stops while the machine sleeps, and the server does not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Moment(u64);
-
-impl Moment {
-    /// A moment from its nanoseconds. Moments begin at 1: 0 is free for "none" in an atomic.
-    #[inline]
-    pub(super) fn from_nanos(nanos: u64) -> Self {
-        Self(nanos.max(1))
-    }
-
-    #[inline]
-    pub(super) fn nanos(self) -> u64 {
-        self.0
-    }
-
-    /// As far ahead as the clock goes, if it is longer: 584 years.
-    #[inline]
-    pub(crate) fn plus(self, ahead: Duration) -> Self {
-        Self(self.0.saturating_add(nanos_of(ahead)))
-    }
-
-    /// How long it is since `earlier`; zero if that is later.
-    #[inline]
-    pub(crate) fn since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-}
-
-#[inline]
-pub(super) fn nanos_of(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
+pub(crate) use super::core::moment::Moment;
+#[cfg(test)]
+use super::core::moment::nanos_of;
 
 /// Tells the present [`Moment`]. Cheap to clone; clones tell the same time.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Clock {
-    /// Linux: `CLOCK_BOOTTIME`. Elsewhere what [`Instant`] is, and whether that goes on during
+    /// Linux: `CLOCK_BOOTTIME`. Elsewhere what `Instant` is, and whether that goes on during
     /// sleep is up to the system.
     ///
     /// No clock of a guest sees that its virtual machine was paused. Against that only fencing
@@ -94,11 +63,11 @@ pub(crate) struct ManualClock(std::sync::Arc<std::sync::atomic::AtomicU64>);
 #[cfg(test)]
 impl ManualClock {
     pub(crate) fn at(moment: Moment) -> Self {
-        Self(std::sync::Arc::new(moment.0.into()))
+        Self(std::sync::Arc::new(moment.nanos().into()))
     }
 
     pub(crate) fn now(&self) -> Moment {
-        Moment(self.0.load(std::sync::atomic::Ordering::SeqCst))
+        Moment::from_nanos(self.0.load(std::sync::atomic::Ordering::SeqCst))
     }
 
     pub(crate) fn advance(&self, by: Duration) {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::AuthInfo;
 use super::clock::Moment;
-use super::frame::{self, ConnectRequest, ConnectResponse, FrameBuffer, Next};
+use super::core::frame::{self, ConnectRequest, ConnectResponse, FrameBuffer, Next};
 use super::stream::Stream;
 use super::targets::Target;
 use super::tls::Channel;

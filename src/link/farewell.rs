@@ -7,10 +7,10 @@
 use std::time::{Duration, Instant};
 
 use super::Link;
+use super::core::frame;
 use super::dial::Dialled;
-use super::frame;
+use super::saved_session::SavedSession;
 use super::targets::Targets;
-use super::ticket::Ticket;
 use super::wire::{Server, Wire, say};
 
 /// What one server is given.
@@ -70,9 +70,9 @@ impl Link {
     }
 }
 
-/// Closes the session of `ticket` at whichever server can be reached, if that was not done and
+/// Closes the session of `saved` at whichever server can be reached, if that was not done and
 /// until the time to close is over. For `zklock-down`, at its end.
-pub(super) fn part(wire: &Wire, ticket: Option<&Ticket>, targets: &Targets) {
+pub(super) fn part(wire: &Wire, saved: Option<&SavedSession>, targets: &Targets) {
     /// Said also on unwinding: whoever closes waits for it.
     struct Parted<'a>(&'a Wire);
     impl Drop for Parted<'_> {
@@ -82,10 +82,10 @@ pub(super) fn part(wire: &Wire, ticket: Option<&Ticket>, targets: &Targets) {
         }
     }
     let _parted = Parted(wire);
-    let Some(ticket) = ticket else {
+    let Some(saved) = saved else {
         return;
     };
-    while !close_anywhere(wire, ticket, targets) {
+    while !close_anywhere(wire, saved, targets) {
         let mut state = wire.state.lock();
         let Some(deadline) = time_left(state.close_by).map(|left| Instant::now() + left) else {
             break;
@@ -106,7 +106,7 @@ pub(super) fn on(wire: &Wire, server: Dialled<'_>, close_by: Option<Instant>) {
 }
 
 /// Asks every server once. Returns whether there is nothing left to do.
-fn close_anywhere(wire: &Wire, ticket: &Ticket, targets: &Targets) -> bool {
+fn close_anywhere(wire: &Wire, saved: &SavedSession, targets: &Targets) -> bool {
     for target in targets.known_shuffled() {
         let (closed, close_by) = {
             let state = wire.state.lock();
@@ -119,7 +119,7 @@ fn close_anywhere(wire: &Wire, ticket: &Ticket, targets: &Targets) -> bool {
         let gone =
             Dialled::connect_for_farewell(wire, &target, limit).and_then(|mut server| match server
                 .shake_hands(
-                &ticket.request(0),
+                &saved.request(0),
             )? {
                 (response, _) if response.timeout_ms <= 0 => Ok(()),
                 _ => server.close_session(),

@@ -4,14 +4,13 @@ use std::io;
 use std::net::TcpStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Instant;
 
 use zklock_protocol::{CreateMode, Reader, Request, WatchKind, opcode};
 
+use super::core::frame::{self, Frame, FrameBuffer, Next, RequestHeader};
+use super::core::packet::Shape;
 use super::dial::is_timeout;
-use super::frame::{self, Frame, FrameBuffer, Next, RequestHeader};
 use super::guest::{Guest, Interest, Watching};
-use super::packet::Shape;
 use super::wire::{MOST_OUTGOING_BYTES, Server, State, Wire, say};
 
 /// Of what is kept for a server that takes it slowly, handles of the crate have this much: what a
@@ -172,7 +171,7 @@ impl Door<'_> {
 
     /// What a handle hears while there is no connection, or never will be.
     fn no_server(&self) -> i32 {
-        if self.guest.epoch.lease().is_alive() && !self.wire.is_closing() {
+        if self.guest.epoch.is_alive() && !self.wire.is_closing() {
             frame::ERR_CONNECTION_LOSS
         } else {
             frame::ERR_SESSION_EXPIRED
@@ -184,7 +183,7 @@ impl State {
     /// Whether such a request of a handle goes out now. If not, what the handle hears.
     pub(super) fn admits(&self, server: &Server, shape: Shape) -> Result<(), i32> {
         // Whoever asks again, though told not to, would break the next connection, under everybody.
-        if self.in_flight.is_poison(shape, Instant::now()) {
+        if self.in_flight.is_poison(shape, server.epoch.now()) {
             return Err(frame::ERR_MARSHALLING);
         }
         if self.kept_bytes() + shape.bytes > MOST_OF_HANDLES {

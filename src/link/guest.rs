@@ -26,10 +26,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use zklock_protocol::{EventKind, SetWatches, WatchKind};
 
-use super::frame;
-use super::lease::Epoch;
-use super::rouse::{Ready, Rouse};
+use super::core::frame;
+use super::epoch::Epoch;
 use super::untaken::Untaken;
+use super::wakeup::{Ready, Wakeup};
 
 /// What is kept for a handle that takes nothing. Beyond that it is given up; the crate, which asks
 /// nothing more while it takes nothing, does not come so far.
@@ -59,7 +59,7 @@ pub(super) struct Guest {
     pub(super) epoch: Arc<Epoch>,
     chroot: String,
     stream: TcpStream,
-    wakeup: Rouse,
+    wakeup: Wakeup,
     /// It did not take all that there was.
     full: AtomicBool,
     gone: AtomicBool,
@@ -113,7 +113,7 @@ impl Guest {
             epoch,
             chroot,
             stream,
-            wakeup: Rouse::new()?,
+            wakeup: Wakeup::new()?,
             full: AtomicBool::new(false),
             gone: AtomicBool::new(false),
             outgoing: Mutex::default(),
@@ -158,7 +158,7 @@ impl Guest {
                 Ok(()) => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && !self.is_gone() => {
                     self.full.store(true, Ordering::Release);
-                    self.wakeup.rouse();
+                    self.wakeup.wake();
                     return;
                 }
                 Err(_) => return self.give_up(),

@@ -2,18 +2,17 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
 
 use zklock_protocol::{ErrorCode, Expected, Malformed, Part, Reader, Reply, opcode};
 
-use super::chain::Sent;
 use super::clock::Moment;
-use super::completed::{Completed, Recipient};
-use super::frame::{self, ReplyHeader, RequestHeader};
+use super::core::answer::{Lost, RawReply};
+use super::core::chain::Sent;
+use super::core::completed::{Completed, Recipient};
+use super::core::frame::{self, ReplyHeader, RequestHeader};
+use super::core::packet::Shape;
+use super::core::poison::PoisonCounts;
 use super::guest::{Guest, Interest, Left, Watching};
-use super::packet::Shape;
-use super::poison::PoisonCounts;
-use super::voice::{Lost, RawReply};
 
 /// All of one link, over all connections. Servers answer in the order in which they are asked.
 #[derive(Default)]
@@ -464,7 +463,7 @@ impl InFlight {
 
     /// The connection is gone: what was in flight may have been done or not. Returns what is to be
     /// seen to without locks.
-    pub(super) fn all_lost(&mut self, ended: Ended, now: Instant) -> AllLost {
+    pub(super) fn all_lost(&mut self, ended: Ended, now: Moment) -> AllLost {
         match ended {
             Ended::ByServer => {
                 let shapes = self.queue.iter().filter_map(|one| one.entry.shape());
@@ -536,7 +535,7 @@ impl InFlight {
     }
 
     /// Whether one of this kind and length would break the connection as it has broken others.
-    pub(super) fn is_poison(&self, shape: Shape, now: Instant) -> bool {
+    pub(super) fn is_poison(&self, shape: Shape, now: Moment) -> bool {
         self.poison.forbids(shape, now)
     }
 

@@ -11,17 +11,17 @@
 //!
 //! - **To the ensemble** it dials all addresses with time limits and back-off, shakes hands with
 //!   the true timeout, resumes the session elsewhere when a connection breaks, presents the
-//!   credentials before anything else, and [probes](probing). It gives a connection up when a
+//!   credentials before anything else, and [probes]. It gives a connection up when a
 //!   request that was sent was not answered for a sixth of the timeout, or the server took nothing
 //!   of what was to be sent for as long. Little is [ahead] of a probe.
 //! - **To the session** it reports connections, breaks and ends, and keeps the
 //!   [lease](Epoch::lease).
-//! - **To callers** ([`voice`]): [`Link::submit`] says requests on exactly the connection that they
+//! - **To callers** ([`answer`](core::answer)): [`Link::submit`] says requests on exactly the connection that they
 //!   are about. All requests are in one queue, in the order of their numbers, which is that of
-//!   their bytes. What many threads ask at the same time [waits](waiting) for a moment and shares
-//!   [packets](batch).
+//!   their bytes. What many threads ask at the same time [waits](core::waiting) for a moment and shares
+//!   [packets](core::batch).
 //! - **To a handle of the `zookeeper` crate** it is a server that never goes away, behind a
-//!   loopback port that is open for this handle alone ([`gate`]). When the connection to the
+//!   loopback port that is open for this handle alone ([`loopback`]). When the connection to the
 //!   ensemble breaks, the link answers `ConnectionLoss` to what was in flight, and to what comes
 //!   until there is another. The crate never reconnects, so none of its faults at a reconnect can
 //!   happen. It gets no reply that it could not digest. What becomes of it is its own matter.
@@ -50,52 +50,41 @@
 
 mod ahead;
 mod alarm;
-mod batch;
-mod caller;
-mod chain;
 mod clock;
-mod completed;
+mod core;
 mod dial;
-mod downstream;
+mod epoch;
 mod farewell;
-mod frame;
 mod from_crate;
-#[cfg_attr(
-    not(feature = "zookeeper"),
-    allow(dead_code, reason = "no gate is opened without the feature")
-)]
-mod gate;
-mod group;
 mod guest;
 mod hosts;
 mod in_flight;
-pub(crate) mod known;
-mod lease;
-mod packet;
-mod poison;
+#[cfg_attr(
+    not(feature = "zookeeper"),
+    allow(dead_code, reason = "no port is opened without the feature")
+)]
+mod loopback;
 mod probes;
-mod probing;
 mod replies;
-mod rouse;
 #[cfg(feature = "sasl")]
 mod sasl;
 #[cfg(not(feature = "sasl"))]
 #[path = "no_sasl.rs"]
 mod sasl;
+mod saved_session;
+mod server_loop;
 mod stream;
 mod submit;
 mod targets;
 #[cfg(all(test, not(shuttle)))]
 mod tests;
-mod ticket;
 #[cfg(feature = "tls")]
 mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "no_tls.rs"]
 mod tls;
 mod untaken;
-pub(crate) mod voice;
-mod waiting;
+mod wakeup;
 mod wire;
 
 use std::fmt;
@@ -107,18 +96,20 @@ use std::time::{Duration, Instant};
 use zklock_protocol::{EventKind, WatchKind};
 
 pub(crate) use self::clock::Clock;
-#[cfg(feature = "zookeeper")]
-pub(crate) use self::gate::Admitted;
-use self::gate::Gate;
+pub(crate) use self::core::Known;
+pub(crate) use self::core::answer::{Answer, Batching, Completion, Lost, NoReply, NotSent};
+pub(crate) use self::core::waiting::LONGEST_WAIT;
+pub(crate) use self::epoch::{Epoch, RelyOnLease, WantProof};
 pub(crate) use self::guest::{Interest, TakenOff};
 pub(crate) use self::hosts::{ConnectString, HostPort};
-pub(crate) use self::lease::{Epoch, RelyOnLease, WantProof};
+#[cfg(feature = "zookeeper")]
+pub(crate) use self::loopback::Admitted;
+use self::loopback::LoopbackListener;
 pub(crate) use self::sasl::Login;
 #[cfg(not(feature = "tls"))]
 pub(crate) use self::tls::Tls;
 #[cfg(feature = "tls")]
 pub use self::tls::Tls;
-pub(crate) use self::waiting::LONGEST_WAIT;
 use self::wire::Wire;
 
 /// Where and how to connect.
@@ -137,7 +128,7 @@ pub(crate) struct LinkConfig {
     pub(crate) tick: Option<Duration>,
     /// Probes are never writes: a leader that has been deposed, and does not know, is believed.
     pub(crate) probe_by_sync: bool,
-    /// How long a request waits for others to share its packet, at the most: see [`waiting`].
+    /// How long a request waits for others to share its packet, at the most: see [`core::waiting`].
     pub(crate) longest_wait: Duration,
     /// Under the lease.
     pub(crate) clock: Clock,
@@ -264,7 +255,7 @@ impl Link {
     /// Begins to dial.
     pub(crate) fn start(&self) -> io::Result<()> {
         let clock = self.wire.spawn("zklock-clock", Wire::watch_clock);
-        let started = clock.and_then(|()| self.wire.spawn("zklock-down", downstream::run));
+        let started = clock.and_then(|()| self.wire.spawn("zklock-down", server_loop::run));
         if started.is_err() {
             // Nobody is there who would say good-bye.
             self.wire.state.lock().parted = true;
@@ -282,10 +273,10 @@ impl Link {
     /// The handle is on this session.
     #[cfg_attr(
         not(feature = "zookeeper"),
-        allow(dead_code, reason = "no gate is opened without the feature")
+        allow(dead_code, reason = "no port is opened without the feature")
     )]
-    pub(crate) fn gate(&self, epoch: Arc<Epoch>) -> io::Result<Gate> {
-        Gate::open(Arc::clone(&self.wire), epoch)
+    pub(crate) fn listen(&self, epoch: Arc<Epoch>) -> io::Result<LoopbackListener> {
+        LoopbackListener::open(Arc::clone(&self.wire), epoch)
     }
 
     /// Whether the end of this connection would cost nobody a lock.

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use zklock_protocol::{ANY_VERSION, Expected, Request, opcode};
 
-use super::chain::{Kind, Sent};
 use super::clock::Moment;
-use super::frame;
+use super::core::chain::{Kind, Sent};
+use super::core::frame;
+use super::core::packet;
+use super::core::probing::Probing;
 use super::in_flight::{Probed, Waits};
-use super::packet;
-use super::probing::Probing;
 use super::wire::{Server, State, Wire};
 
 /// No wait is shorter: what is due in less than this is as good as now, and a thread does not spin.
@@ -31,7 +31,7 @@ impl State {
     }
 
     fn stamp_as(&mut self, server: &Server, kind: Kind) -> Sent {
-        let now = server.epoch.lease().now();
+        let now = server.epoch.now();
         self.probing().chain.sent(kind, now)
     }
 
@@ -42,10 +42,9 @@ impl State {
 
     /// A request was done.
     pub(super) fn proved(&mut self, server: &Server, sent: Sent) {
-        let lease = server.epoch.lease();
-        let now = lease.now();
+        let now = server.epoch.now();
         let bases = self.probing().chain.answered(sent, now);
-        lease.renewed(bases, now);
+        server.epoch.lease().renewed(bases, now);
     }
 
     /// A probe was answered. Returns the path of a node of ours that turned out to be gone.
@@ -73,10 +72,9 @@ impl State {
 
     /// Queues the probe that is due, if one is. Returns when to look again.
     pub(super) fn probe(&mut self, server: &Server, chroot: &str) -> Moment {
-        let lease = server.epoch.lease();
-        let now = lease.now();
+        let now = server.epoch.now();
         let last_node = self.probing().last_node;
-        let writes = lease.wants_writes();
+        let writes = server.epoch.lease().wants_writes();
         // None may be there although writes are wanted: it was found to be gone.
         let node = server.epoch.node_after(last_node).filter(|_| writes);
         let probing = self.probing();
@@ -128,7 +126,7 @@ impl Wire {
         let again = state.probe(server, &self.config.chroot);
         drop(state);
         self.flush(server);
-        again.since(server.epoch.lease().now()).max(SHORTEST)
+        again.since(server.epoch.now()).max(SHORTEST)
     }
 
     /// For how long the server has owed us something, if for too long: an answer, or that it takes
@@ -138,7 +136,7 @@ impl Wire {
         let waited = match state.in_flight.waits_since() {
             Waits::ForNothing => return None,
             Waits::ForTheKernel => server.stuck_for()?,
-            Waits::Since(taken) => server.epoch.lease().now().since(taken),
+            Waits::Since(taken) => server.epoch.now().since(taken),
         };
         (waited >= state.probing().chain.patience()).then_some(waited)
     }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use zklock_protocol::{ErrorCode, EventKind};
 
 use super::LinkEvent;
-use super::completed::Completed;
+use super::core::completed::Completed;
+use super::core::frame::{self, FrameBuffer, Next, ReplyHeader};
 use super::dial::is_timeout;
-use super::frame::{self, FrameBuffer, Next, ReplyHeader};
 use super::guest::{Guest, Interest, Watching};
 use super::in_flight::Answered;
 use super::wire::{Server, State, Wire};
@@ -57,7 +57,7 @@ pub(super) fn relay(wire: &Wire, server: &Server) -> String {
             return format!("it took nothing for {:?}", pace.stuck);
         }
         // The good-bye of a client that is being closed goes out and is waited for all the same.
-        if !server.epoch.lease().is_alive() && !wire.is_closing() {
+        if !server.epoch.is_alive() && !wire.is_closing() {
             server.cut_as_too_slow();
             return "the session's lease has run out".into();
         }

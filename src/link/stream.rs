@@ -8,8 +8,8 @@ use std::io::{self, Read};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use super::rouse::{Ready, Rouse};
 use super::tls::Channel;
+use super::wakeup::{Ready, Wakeup};
 
 /// A connection to a server that has passed its handshake.
 pub(super) struct Stream {
@@ -17,7 +17,7 @@ pub(super) struct Stream {
     /// What passes it is sealed, if there is one.
     channel: Option<Channel>,
     /// Ends a [`wait`](Self::wait).
-    rouse: Rouse,
+    wakeup: Wakeup,
 }
 
 impl Stream {
@@ -25,7 +25,7 @@ impl Stream {
         Ok(Self {
             socket,
             channel,
-            rouse: Rouse::new()?,
+            wakeup: Wakeup::new()?,
         })
     }
 
@@ -81,19 +81,19 @@ impl Stream {
     }
 
     /// Waits until there is something to read, or if `to_write` until the socket takes more, or
-    /// [`rouse`](Self::rouse) was called, or for `limit`.
+    /// [`wake`](Self::wake) was called, or for `limit`.
     pub(super) fn wait(&self, limit: Duration, to_write: bool) -> io::Result<Ready> {
         // A record that was opened may hold more than was read, and the socket knows nothing of it.
         let opened = self.channel.as_ref().is_some_and(Channel::has_clear);
         let limit = if opened { Duration::ZERO } else { limit };
-        let mut ready = self.rouse.wait(&self.socket, to_write, Some(limit))?;
+        let mut ready = self.wakeup.wait(&self.socket, to_write, Some(limit))?;
         ready.readable |= opened;
         Ok(ready)
     }
 
     /// Ends the wait that is under way, or the next.
-    pub(super) fn rouse(&self) {
-        self.rouse.rouse();
+    pub(super) fn wake(&self) {
+        self.wakeup.wake();
     }
 
     /// Ends reads, writes and waits that are under way, on all threads.

@@ -1,19 +1,20 @@
 //! Saying requests of our own: now, soon, together or again.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use zklock_protocol::Request;
 
 use super::Link;
-use super::batch::{Batch, Packing};
-use super::completed::{Recipient, Rest};
-use super::frame::{self, RequestHeader};
-use super::group::{Group, Packet};
+use super::clock::Moment;
+use super::core::answer::{Batching, Completion, NotSent};
+use super::core::batch::{Batch, Packing};
+use super::core::completed::{Recipient, Rest};
+use super::core::frame::{self, RequestHeader};
+use super::core::group::{Group, Packet};
+use super::core::packet::{self, Shape};
 use super::guest::{Guest, Interest, Watching};
 use super::in_flight::{Held, HeldBack};
-use super::packet::{self, Shape};
-use super::voice::{Batching, Completion, NotSent};
 use super::wire::{Server, State, Wire};
 
 impl Link {
@@ -63,7 +64,7 @@ impl Server {
     /// session is alive.
     pub(super) fn has_time_for(&self, bytes: usize) -> Result<(), NotSent> {
         let most = self.epoch.lease().timeout() / 3;
-        match self.ahead.takes(bytes, Instant::now()) {
+        match self.ahead.takes(bytes, self.epoch.now()) {
             Some(takes) if takes > most => Err(NotSent::TooSlow { bytes, takes, most }),
             _ => Ok(()),
         }
@@ -82,14 +83,14 @@ impl State {
     /// Says a group now, or has it wait for a moment. Returns whether there is something to send.
     fn say_soon(&mut self, server: &Server, group: Group) -> bool {
         self.waiting.add(group);
-        let now = Instant::now();
+        let now = server.epoch.now();
         if self.may_wait(now).is_none() {
             self.say_waiting(server);
             return true;
         }
         if self.waiting.begin_wait(now) {
             // It must not sleep for longer than this one may wait.
-            server.stream.rouse();
+            server.stream.wake();
         }
         false
     }
@@ -97,7 +98,7 @@ impl State {
     /// Says all that waits, now.
     pub(super) fn say_waiting(&mut self, server: &Server) {
         let is_harmless = self.is_harmless(server);
-        let now = Instant::now();
+        let now = server.epoch.now();
         while let Some((groups, packing)) = self.waiting.next_batch(is_harmless, now) {
             self.say_together(server, groups, packing);
         }
@@ -106,14 +107,14 @@ impl State {
     /// Says what waits, if answers have made room or it has waited long enough. Returns for how
     /// long it may still wait.
     pub(super) fn say_what_is_due(&mut self, server: &Server) -> Option<Duration> {
-        let left = self.may_wait(Instant::now());
+        let left = self.may_wait(server.epoch.now());
         if left.is_none() {
             self.say_waiting(server);
         }
         left
     }
 
-    fn may_wait(&self, now: Instant) -> Option<Duration> {
+    fn may_wait(&self, now: Moment) -> Option<Duration> {
         self.waiting.may_wait(self.in_flight.own(), now)
     }
 
@@ -259,7 +260,9 @@ impl Wire {
             return;
         }
         let mut state = self.state.lock();
-        state.waiting.note(connection, rest.outcome, Instant::now());
+        state
+            .waiting
+            .note(connection, rest.outcome, self.config.clock.now());
         if rest.again.is_empty() {
             return;
         }

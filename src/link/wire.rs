@@ -13,18 +13,18 @@ use zklock_protocol::EventKind;
 
 use super::ahead::Ahead;
 use super::alarm::Alarm;
-use super::chain::{Cadence, Opening};
 use super::clock::Moment;
-use super::completed::Completed;
-use super::frame::{self, RequestHeader};
-use super::group::Group;
+use super::core::answer::NotSent;
+use super::core::chain::{Opening, ProbeIntervals};
+use super::core::completed::Completed;
+use super::core::frame::{self, RequestHeader};
+use super::core::group::Group;
+use super::core::probing::Probing;
+use super::core::waiting::Waiting;
+use super::epoch::Epoch;
 use super::guest::{Guest, Interest, TakenOff};
 use super::in_flight::{Ended, Held, HeldBack, InFlight};
-use super::lease::Epoch;
-use super::probing::Probing;
 use super::stream::Stream;
-use super::voice::NotSent;
-use super::waiting::Waiting;
 use super::{LinkConfig, LinkEvent, LinkObserver};
 
 /// Has a line logged where a logger that is stuck holds up nobody.
@@ -135,14 +135,14 @@ impl Server {
 
     /// The socket takes no more now. Called with the right to send, like the two below.
     fn filled(&self, taken: u64) {
-        if self.ahead.filled(taken, Instant::now()) {
+        if self.ahead.filled(taken, self.epoch.now()) {
             self.stream.keep_unsent_below(self.ahead.bytes());
         }
         if !self.full.load(Ordering::Acquire) {
             // First, so that nobody mistakes the time of the last time for this one's.
             *self.stuck_since.lock() = Some(Instant::now());
             self.full.store(true, Ordering::Release);
-            self.stream.rouse();
+            self.stream.wake();
         }
     }
 
@@ -252,7 +252,7 @@ impl Wire {
     /// unlocked.
     pub(super) fn expire_guests(&self) {
         let guests = self.state.lock().guests.clone();
-        let over = |guest: &&Arc<Guest>| !guest.epoch.lease().is_alive() || self.is_closing();
+        let over = |guest: &&Arc<Guest>| !guest.epoch.is_alive() || self.is_closing();
         for guest in guests.iter().filter(over) {
             self.let_go(guest.expire());
             guest.flush();
@@ -321,7 +321,7 @@ impl Wire {
                 server.drained();
                 return Sent::All;
             }
-            let now = server.epoch.lease().now();
+            let now = server.epoch.now();
             match server.stream.send(&unsent.bytes[unsent.sent..]) {
                 Ok(sent) => {
                     unsent.taken_at = Some(now);
@@ -370,7 +370,7 @@ impl Wire {
         state.outgoing = Vec::new();
         state.outgoing_end = 0;
         state.probing = None;
-        let lost = state.in_flight.all_lost(ended, Instant::now());
+        let lost = state.in_flight.all_lost(ended, server.epoch.now());
         let unsaid = state.waiting.take_all();
         let guests = state.guests.clone();
         drop(state);
@@ -391,7 +391,7 @@ impl Wire {
         for said in told {
             let rest = said.tell();
             rest.again.into_iter().for_each(Group::tell_lost);
-            let now = Instant::now();
+            let now = self.config.clock.now();
             self.state
                 .lock()
                 .waiting
@@ -483,12 +483,12 @@ impl State {
     pub(super) fn connected(
         &mut self,
         server: &Arc<Server>,
-        cadence: Cadence,
+        intervals: ProbeIntervals,
         opening: Opening,
         sent_at: Moment,
     ) {
         self.server = Some(Arc::clone(server));
-        self.probing = Some(Probing::new(cadence, opening, sent_at));
+        self.probing = Some(Probing::new(intervals, opening, sent_at));
     }
 
     /// A new session has seen nothing.

@@ -11,7 +11,7 @@ use zklock_protocol::{Reply, Request};
 
 pub(crate) use super::refusal::{NotNow, Refusal};
 use crate::link::Epoch;
-pub(crate) use crate::link::voice::{Answer, Batching, Completion, NoReply, NotSent};
+pub(crate) use crate::link::{Answer, Batching, Completion, NoReply, NotSent};
 
 /// Carries requests to ZooKeeper. Each is answered in bounded time: when the connection breaks, as
 /// lost.

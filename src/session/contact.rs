@@ -17,8 +17,7 @@ use super::refusal::Meaning;
 use super::waiter::Waiter;
 use super::watches::{Wake, Watch};
 use crate::error::Error;
-use crate::link::Epoch;
-use crate::link::voice::Lost;
+use crate::link::{Epoch, Lost};
 use crate::wait::signal::{Signal, Wakes};
 
 /// See the [module](self).
@@ -143,7 +142,7 @@ impl<'a> Contact<'a> {
     /// Judges an answer. Once the lease has run out it is worth nothing.
     pub(super) fn judge(&self, answer: Answer) -> Step<Reply> {
         match answer.result {
-            Ok(_) if !self.epoch().lease().is_alive() => Err(CallError::Unknown),
+            Ok(_) if !self.epoch().is_alive() => Err(CallError::Unknown),
             Ok(Reply::Parts(parts)) => self.judge_parts(parts),
             Ok(reply) => Ok(reply),
             Err(no) => Err(self.error(Meaning::of(&no))),

@@ -240,10 +240,7 @@ impl Session {
             let state = self.state.lock();
             stats.held = state.tenures.len() as u64;
             let epoch = state.phase.epoch();
-            stats.remaining_lease = epoch.map(|epoch| {
-                let lease = epoch.lease();
-                lease.remaining(lease.now())
-            });
+            stats.remaining_lease = epoch.map(|epoch| epoch.lease().remaining(epoch.now()));
         }
         stats
     }
@@ -386,7 +383,8 @@ impl Session {
         let patrol = !std::mem::replace(&mut state.patrolling, true);
         drop(state);
         // The next look may be as late as the lease of a session in which nothing stood.
-        if contact.epoch().lease().ends_within_a_beat() {
+        let epoch = contact.epoch();
+        if epoch.lease().ends_within_a_beat(epoch.now()) {
             self.backend().look_soon();
         }
         if patrol {

@@ -52,7 +52,8 @@ impl OwnCall {
     pub(super) fn settle(session: &Session, connection: &Connection, requests: &mut [Request]) {
         for request in requests {
             let is_harmless = || session.backend().is_harmless(connection.number);
-            session.site().settle(request, is_harmless);
+            let site = session.site();
+            site.settle(request, &connection.epoch, is_harmless);
         }
     }
 
@@ -209,9 +210,8 @@ impl Completion for OwnCall {
         let session = self.session.upgrade();
         if let Some(session) = &session {
             for (request, answer) in self.requests.iter().zip(&mut answers) {
-                session
-                    .site()
-                    .understand(request, answer, self.connection.number);
+                let Connection { number, epoch, .. } = &self.connection;
+                session.site().understand(request, answer, *number, epoch);
             }
         }
         let mut outcome = self.outcome.lock();

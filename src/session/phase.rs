@@ -84,7 +84,7 @@ impl SessionPhase {
     /// The connection that is open, unless its lease has run out.
     pub(super) fn open(&self) -> Result<&Connection, NoContact> {
         match &self.phase {
-            Phase::Connected(connection) if connection.epoch.lease().is_alive() => Ok(connection),
+            Phase::Connected(connection) if connection.epoch.is_alive() => Ok(connection),
             Phase::Closed => Err(NoContact::Closed),
             _ => Err(NoContact::Disconnected),
         }
@@ -94,9 +94,7 @@ impl SessionPhase {
     /// lost yet.
     pub(super) fn lapsed(&self) -> Option<&Arc<Epoch>> {
         match &self.phase {
-            Phase::Connected(connection) if !connection.epoch.lease().is_alive() => {
-                Some(&connection.epoch)
-            }
+            Phase::Connected(connection) if !connection.epoch.is_alive() => Some(&connection.epoch),
             _ => None,
         }
     }
@@ -252,10 +250,10 @@ mod tests {
         let mut phase = connected();
         let epoch = Arc::clone(phase.epoch().expect("connected"));
         assert!(phase.closed());
-        assert!(epoch.lease().is_alive());
+        assert!(epoch.is_alive());
         let mut phase = connected();
         let epoch = Arc::clone(phase.epoch().expect("connected"));
         phase.lost(1, Instant::now()).expect("stood until now");
-        assert!(!epoch.lease().is_alive());
+        assert!(!epoch.is_alive());
     }
 }

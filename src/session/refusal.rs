@@ -18,7 +18,7 @@ use std::fmt;
 
 use zklock_protocol::{ErrorCode, opcode};
 
-use crate::link::voice::{Lost, NoReply, NotSent};
+use crate::link::{Lost, NoReply, NotSent};
 
 /// Why a server does not do what it was asked, now or later.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,7 +3,6 @@
 //! of the answer again; the layers above know nothing of it.
 
 use std::sync::Arc;
-use std::time::Instant;
 
 use zklock_protocol::{
     Acl as AclLine, Create, CreateForm, CreateMode, ErrorCode, Part, Reply, Request, opcode,
@@ -11,8 +10,7 @@ use zklock_protocol::{
 };
 
 use super::acl::Acl;
-use crate::link::known::Known;
-use crate::link::voice::{Answer, NoReply};
+use crate::link::{Answer, Epoch, Known, NoReply};
 use crate::sync::Mutex;
 
 /// See the [module](self).
@@ -88,7 +86,12 @@ impl Site {
 
     /// Makes a request of the session's one that can be sent. `is_harmless`: a server that hangs up
     /// on it would cost nobody a lock.
-    pub(super) fn settle(&self, request: &mut Request, is_harmless: impl FnOnce() -> bool) {
+    pub(super) fn settle(
+        &self,
+        request: &mut Request,
+        epoch: &Epoch,
+        is_harmless: impl FnOnce() -> bool,
+    ) {
         if !self.chroot.is_empty() {
             let prefix = |path: &mut String| *path = self.full(path);
             for_each_path(request, prefix);
@@ -98,7 +101,7 @@ impl Site {
                 create.acl = Arc::clone(&self.acl);
                 // Nobody needs the transaction that created a folder.
                 let wants_stat = create.mode != CreateMode::PERSISTENT;
-                if wants_stat && self.create2.lock().may_ask(Instant::now(), is_harmless) {
+                if wants_stat && self.create2.lock().may_ask(epoch.now(), is_harmless) {
                     create.form = CreateForm::Create2;
                 }
             }
@@ -130,7 +133,13 @@ impl Site {
 
     /// Makes the answer to a request that was sent on this connection one for the session, and takes
     /// note of what it says of the servers.
-    pub(super) fn understand(&self, request: &Request, answer: &mut Answer, connection: u64) {
+    pub(super) fn understand(
+        &self,
+        request: &Request,
+        answer: &mut Answer,
+        connection: u64,
+        epoch: &Epoch,
+    ) {
         match &mut answer.result {
             Ok(Reply::Path(path)) => self.strip_in(path),
             Ok(Reply::Created { path, .. }) => {
@@ -147,14 +156,14 @@ impl Site {
             Err(NoReply::Refused {
                 asked: opcode::CREATE_2,
                 error: ErrorCode::UNIMPLEMENTED,
-            }) => self.create2.lock().refused(Instant::now()),
+            }) => self.create2.lock().refused(epoch.now()),
             // An old server hangs up on what it does not know. Should it have been something else, a
             // plain create does as well.
             Err(NoReply::Lost(lost))
                 if lost.by_server
                     && lost.breaks > 0
                     && request.opcode() == opcode::CREATE_2
-                    && self.create2.lock().hung_up(connection, Instant::now()) =>
+                    && self.create2.lock().hung_up(connection, epoch.now()) =>
             {
                 lost.breaks = 0;
             }
@@ -178,15 +187,21 @@ fn for_each_path(request: &mut Request, change: impl Fn(&mut String)) {
 mod tests {
     use zklock_protocol::ANY_VERSION;
 
+    use std::time::Duration;
+
     use super::*;
-    use crate::link::voice::Lost;
+    use crate::link::Lost;
+
+    fn epoch() -> Epoch {
+        Epoch::new(1, 100, Duration::from_secs(60))
+    }
 
     fn site() -> Site {
         Site::new("/app".to_owned(), &Acl::creator_all())
     }
 
     fn settled(site: &Site, mut request: Request) -> Request {
-        site.settle(&mut request, || true);
+        site.settle(&mut request, &epoch(), || true);
         request
     }
 
@@ -219,7 +234,7 @@ mod tests {
             result: Ok(Reply::Parts(vec![part("/app/a/n"), done.clone()])),
             events_before: 0,
         };
-        site.understand(&sent, &mut answer, 1);
+        site.understand(&sent, &mut answer, 1, &epoch());
         assert_eq!(answer.result, Ok(Reply::Parts(vec![part("/a/n"), done])));
         site.unsettle(&mut sent);
         let paths = |request: &Request| {
@@ -251,7 +266,7 @@ mod tests {
                     breaks,
                     by_server,
                 }));
-                site.understand(&create(), &mut answer, connection);
+                site.understand(&create(), &mut answer, connection, &epoch());
             }
             assert_eq!(form(&create()), expected, "by the server: {by_server}");
         }
@@ -270,7 +285,7 @@ mod tests {
             asked: opcode::CREATE_2,
             error: ErrorCode::UNIMPLEMENTED,
         });
-        site.understand(&create2, &mut refused, 1);
+        site.understand(&create2, &mut refused, 1, &epoch());
         let again = settled(&site, node(CreateMode::EPHEMERAL));
         assert_eq!(form(&again), CreateForm::Create);
     }

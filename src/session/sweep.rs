@@ -63,7 +63,7 @@ impl Session {
     /// Removes what it can of these.
     pub(super) fn remove_all(self: &Arc<Self>, slice: Vec<OwnedOrphan>) -> Swept {
         let mut swept = Swept::default();
-        let alive = slice.into_iter().filter(|(_, of)| of.lease().is_alive());
+        let alive = slice.into_iter().filter(|(_, of)| of.is_alive());
         let mut orphans: Vec<_> = alive.collect();
         let Ok(contact) = self.contact() else {
             swept.kept = orphans;

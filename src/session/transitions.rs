@@ -155,9 +155,9 @@ impl Session {
         self.background.see_to_thread();
         self.observation.callbacks().see_to_thread();
         let epoch = self.epoch()?;
-        let lease = epoch.lease();
-        if lease.is_alive()
-            && let Some(look) = lease.next_look(lease.now())
+        let now = epoch.now();
+        if epoch.lease().alive(now)
+            && let Some(look) = epoch.lease().next_look(now)
         {
             return Some(look);
         }

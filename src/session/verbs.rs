@@ -10,8 +10,7 @@ use super::refusal::Meaning;
 use super::site::new_node;
 use super::watches::Watch;
 use crate::error::Error;
-use crate::link::voice::NoReply;
-use crate::link::{RelyOnLease, WantProof};
+use crate::link::{NoReply, RelyOnLease, WantProof};
 
 /// Of many reads that one caller makes.
 const READS_AT_ONCE: usize = 256;
@@ -257,7 +256,7 @@ impl Contact<'_> {
     /// nothing of ours stood, is proved by one write more. A server that refuses that write has not
     /// said that the node is gone, and to look again would only show the node again.
     pub(crate) fn stands(&self, path: &str) -> Step<Option<RelyOnLease>> {
-        let stands = self.epoch().node_stands(path, self.epoch().lease().now());
+        let stands = self.epoch().node_stands(path, self.epoch().now());
         match stands {
             Some(stands) => Ok(Some(stands)),
             None => self.prove(path),
@@ -282,7 +281,7 @@ impl Contact<'_> {
         match proof? {
             Changes::Made(_) => {
                 let epoch = self.epoch();
-                Ok(epoch.node_stands(path, epoch.lease().now()))
+                Ok(epoch.node_stands(path, epoch.now()))
             }
             Changes::Refused {
                 refusal: Refusal::NoNode,
@@ -317,7 +316,7 @@ impl Contact<'_> {
             })
         );
         let stat = match is_missing {
-            true if self.epoch().lease().is_alive() => None,
+            true if self.epoch().is_alive() => None,
             true => return Err(CallError::Unknown),
             false => match self.judge(answer)? {
                 Reply::Stat(stat) => Some(stat),

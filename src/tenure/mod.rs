@@ -155,8 +155,7 @@ impl Tenure {
         if self.lost.load(Ordering::Acquire) {
             return LockState::Lost;
         }
-        let lease = self.epoch.lease();
-        if !lease.proven(lease.now()) {
+        if !self.epoch.lease().proven(self.epoch.now()) {
             self.lose(LossReason::Session);
             return LockState::Lost;
         }
@@ -194,8 +193,7 @@ impl Tenure {
         if self.is_lost() {
             return Duration::ZERO;
         }
-        let lease = self.epoch.lease();
-        lease.remaining(lease.now())
+        self.epoch.lease().remaining(self.epoch.now())
     }
 
     /// An error unless at least this long is [remaining](Self::remaining).
@@ -297,7 +295,7 @@ impl Tenure {
 
     /// The loss of this tenure, as an error.
     pub(crate) fn loss(&self) -> Error {
-        if self.epoch.lease().is_alive() {
+        if self.epoch.is_alive() {
             Error::removed(self.node())
         } else {
             Error::session_lost().context(self.node())

@@ -1,4 +1,4 @@
 # rule: a server that grants another session at a resume is believed that the old one is over
-# file: src/link/downstream.rs
+# file: src/link/server_loop.rs
 # sight: cargo test --quiet --lib link::tests
 s|if response.session_id != epoch.session_id() {|if response.session_id != epoch.session_id() \&\& response.session_id == 0 {|

@@ -78,7 +78,7 @@ impl Rendezvous {
         let is_gone = match &left {
             Ok(()) => true,
             // What was lost with its session may still be there.
-            Err(error) => error.is_lock_lost() && member.tenure.epoch().lease().is_alive(),
+            Err(error) => error.is_lock_lost() && member.tenure.epoch().is_alive(),
         };
         if !is_gone {
             return left.map(Ok);

@@ -255,14 +255,14 @@ fn a_session_that_begins_during_close_is_closed() {
         auth,
         ..Setup::default()
     };
-    let (bench, gate) = setup.start(&[server.address]);
+    let (bench, loopback) = setup.start(&[server.address]);
     let (mut served, _) = server.grant(7, LONG);
     served.0.receive().expect("credentials");
     // Either the wait for the answer notices, or what follows it does; only then is there an answer.
     bench.link.wire.state.lock().closing = true;
     bench.link.wire.alarm.ring();
     served.reply(frame::XID_AUTH, 0);
-    drop(gate);
+    drop(loopback);
     assert!(bench.link.wait_ended(Instant::now() + SOON));
     assert!(bench.events.is_empty(), "{:?}", bench.event());
 }
@@ -283,11 +283,11 @@ fn dropping_a_link_ends_it() {
 
 /// Somebody makes a handle of the crate just then: it must find somebody who answers its good-bye.
 #[test]
-fn a_gate_of_a_closed_link_lets_in_and_go() {
-    let (bench, gate) = Setup::default().start(&[dead()]);
-    let address = gate.address().expect("bound");
+fn a_loopback_of_a_closed_link_lets_in_and_go() {
+    let (bench, loopback) = Setup::default().start(&[dead()]);
+    let address = loopback.address().expect("bound");
     bench.link.close(SOON);
-    let mut late = Caller::enter(gate);
+    let mut late = Caller::enter(loopback);
     late.request(1, DELETE);
     assert_eq!(late.reply(), (1, frame::ERR_SESSION_EXPIRED));
     late.request(2, frame::OP_CLOSE);

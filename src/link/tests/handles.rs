@@ -7,7 +7,7 @@ use zklock_protocol::{Reader, SetWatches};
 use super::probes::{checked, epoch_of, next_check, stands};
 use super::slow_networks::behind_a_narrow_network;
 use super::*;
-use crate::link::packet;
+use crate::link::core::packet;
 
 /// Of the transaction that the session has seen when the watches were left.
 const SEEN: i64 = 10;

@@ -70,8 +70,8 @@ proptest! {
     #[test]
     fn whatever_is_said_everybody_is_answered_once(noise in noise(), step in 1_usize..60) {
         let server = FakeServer::start();
-        let (bench, gate) = Setup::default().start(&[server.address]);
-        let mut caller = Caller::enter(gate);
+        let (bench, loopback) = Setup::default().start(&[server.address]);
+        let mut caller = Caller::enter(loopback);
         let (mut served, _) = server.grant(7, LONG);
         let connection = bench.opened();
         let mut slots = Vec::new();
@@ -111,7 +111,7 @@ proptest! {
 fn replies_that_come_twice_or_in_another_order_break_the_connection() {
     for order in [[1, 1, 2], [2, 1, 3], [1, 3, 2]] {
         let server = FakeServer::start();
-        let (bench, _gate) = Setup::default().start(&[server.address]);
+        let (bench, _loopback) = Setup::default().start(&[server.address]);
         let (mut served, _) = server.grant(7, LONG);
         let connection = bench.opened();
         let sync = || Request::Sync { path: "/".into() };
@@ -166,7 +166,7 @@ fn handshakes_from_nowhere_begin_nothing() {
         spoilt(20, 1 << 30), // the password's length
     ];
     let server = FakeServer::start();
-    let (bench, _gate) = Setup::default().start(&[server.address]);
+    let (bench, _loopback) = Setup::default().start(&[server.address]);
     for bytes in hostile {
         let (mut served, hello) = server.greet();
         assert_eq!(hello.session_id, 0);
@@ -189,11 +189,11 @@ fn the_crate_is_not_told_lies() {
         b"",
     ];
     let server = FakeServer::start();
-    let (bench, gate) = Setup::default().start(&[server.address]);
-    let address = gate.address().expect("bound").to_string();
+    let (bench, loopback) = Setup::default().start(&[server.address]);
+    let address = loopback.address().expect("bound").to_string();
     let nobody = |_: WatchedEvent| {};
-    let handle = ZooKeeper::connect(&address, gate.secret_timeout(), nobody);
-    gate.admit(Instant::now() + SOON).expect("it knows");
+    let handle = ZooKeeper::connect(&address, loopback.secret_timeout(), nobody);
+    loopback.admit(Instant::now() + SOON).expect("it knows");
     let handle = handle.expect("threads");
     for lie in lies {
         let (mut served, _) = server.grant(7, LONG);

@@ -7,10 +7,10 @@
 
 use super::probes::{checked, epoch_of, next_check, stands};
 use super::*;
-use crate::link::chain::Cadence;
 use crate::link::clock::{ManualClock, Moment};
+use crate::link::core::chain::ProbeIntervals;
+use crate::link::epoch::RelyOnLease;
 use crate::link::in_flight::Waits;
-use crate::link::lease::RelyOnLease;
 
 /// The shortest for which the promises are made.
 const T: Duration = Duration::from_secs(4);
@@ -90,7 +90,7 @@ impl Holder {
         self.clock.advance(moment.since(self.now()));
         let server = self.bench.link.wire.state.lock().server.clone();
         if let Some(server) = server {
-            server.stream.rouse();
+            server.stream.wake();
         }
     }
 
@@ -252,7 +252,7 @@ impl Holder {
             self.bench.suspended();
         }
         assert!(Arc::ptr_eq(&self.bench.expired(), &self.epoch));
-        assert!(!self.epoch.lease().is_alive());
+        assert!(!self.epoch.is_alive());
     }
 }
 
@@ -275,13 +275,13 @@ fn silence_of_just_under_a_quarter_of_the_timeout_keeps_the_session() {
 /// oldest base. That one is replaced when the second probe after the one that confirms it is
 /// answered.
 fn longest_break(tick: Option<Duration>) -> Duration {
-    let cadence = Cadence::of(T, tick);
+    let intervals = ProbeIntervals::of(T, tick);
     let confirming = (1..).find(|probes| {
-        let sent = cadence.probe_after * *probes;
-        sent >= ROUND_TRIP + cadence.ping_within
+        let sent = intervals.probe_after * *probes;
+        sent >= ROUND_TRIP + intervals.ping_within
     });
     let probes = confirming.expect("some probe is late enough") + 2;
-    T - T / 32 - cadence.probe_after * probes - ROUND_TRIP
+    T - T / 32 - intervals.probe_after * probes - ROUND_TRIP
 }
 
 /// A leader has died, and its followers have hung up. The base is up to six probes old then.

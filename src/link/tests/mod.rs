@@ -16,10 +16,10 @@ mod relaying;
 mod sessions;
 mod sharing;
 mod slow_networks;
+mod submitting;
 mod through_the_crate;
 #[cfg(feature = "tls")]
 mod tls;
-mod voice;
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -32,11 +32,11 @@ use zklock_protocol::{
     ANY_VERSION, Create, CreateForm, CreateMode, ErrorCode, EventKind, Reply, Request, Stat,
 };
 
-use super::frame::{self, ConnectRequest, ConnectResponse};
-use super::voice::{Answer, Batching, Completion, Lost, NoReply, NotSent};
+use super::core::answer::{Answer, Batching, Completion, Lost, NoReply, NotSent};
+use super::core::frame::{self, ConnectRequest, ConnectResponse};
 use super::{
-    AuthInfo, Backoff, Clock, Epoch, Gate, HostPort, LONGEST_WAIT, Link, LinkConfig, LinkEvent,
-    LinkObserver,
+    AuthInfo, Backoff, Clock, Epoch, HostPort, LONGEST_WAIT, Link, LinkConfig, LinkEvent,
+    LinkObserver, LoopbackListener,
 };
 
 /// Much longer than anything here takes.
@@ -171,7 +171,7 @@ impl Default for Setup {
 }
 
 impl Setup {
-    fn start(self, servers: &[SocketAddr]) -> (Bench, Gate) {
+    fn start(self, servers: &[SocketAddr]) -> (Bench, LoopbackListener) {
         let hosts = servers.iter().map(|server| {
             let host = server.to_string();
             host.parse().expect("an address is a host")
@@ -193,19 +193,19 @@ impl Setup {
         let observer = Events { link, nodes: node };
         let link = Link::new(config, Arc::new(observer));
         link.start().expect("threads");
-        let gate = gate_of(&link);
+        let loopback = loopback_of(&link);
         let bench = Bench {
             link,
             events,
             nodes,
         };
-        (bench, gate)
+        (bench, loopback)
     }
 
     /// With the crate let in.
     fn admitted(self, servers: &[SocketAddr]) -> (Bench, Caller) {
-        let (bench, gate) = self.start(servers);
-        let caller = Caller::enter(gate);
+        let (bench, loopback) = self.start(servers);
+        let caller = Caller::enter(loopback);
         (bench, caller)
     }
 
@@ -323,11 +323,13 @@ fn int(body: &[u8], at: usize) -> i32 {
 struct Caller(Frames);
 
 impl Caller {
-    fn enter(gate: Gate) -> Self {
+    fn enter(loopback: LoopbackListener) -> Self {
         let mut frames =
-            Frames::new(TcpStream::connect(gate.address().expect("bound")).expect("up"));
-        frames.send(&hello(gate.secret_timeout()));
-        gate.admit(Instant::now() + SOON).expect("knows the secret");
+            Frames::new(TcpStream::connect(loopback.address().expect("bound")).expect("up"));
+        frames.send(&hello(loopback.secret_timeout()));
+        loopback
+            .admit(Instant::now() + SOON)
+            .expect("knows the secret");
         let granted = frames.receive().expect("an answer");
         let granted = ConnectResponse::parse(&granted).expect("a handshake");
         assert!(granted.timeout_ms > 0);
@@ -346,9 +348,9 @@ impl Caller {
 }
 
 /// For a handle on the first session of a link, also before that has begun.
-fn gate_of(link: &Link) -> Gate {
+fn loopback_of(link: &Link) -> LoopbackListener {
     let epoch = Epoch::new(1, 7, Duration::from_secs(3600));
-    link.gate(Arc::new(epoch)).expect("a port")
+    link.listen(Arc::new(epoch)).expect("a port")
 }
 
 /// The crate's handshake.

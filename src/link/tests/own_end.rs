@@ -64,7 +64,7 @@ impl Stage {
         let config = config(vec![host.parse().expect("an address is a host")]);
         let link = Link::new(config, above.clone());
         link.start().expect("threads");
-        let mut caller = Caller::enter(gate_of(&link));
+        let mut caller = Caller::enter(loopback_of(&link));
         let (mut served, _) = server.grant(7, LONG);
         let connection = match events.recv_timeout(SOON).expect("an event") {
             LinkEvent::Connected { connection, .. } => connection,

@@ -8,7 +8,7 @@ use super::sharing::{
     results, soon, text,
 };
 use super::*;
-use crate::link::batch::{MOST_BYTES, MOST_PARTS};
+use crate::link::core::batch::{MOST_BYTES, MOST_PARTS};
 
 const CHILDREN: i32 = 8;
 const DATA: usize = 100 << 10;

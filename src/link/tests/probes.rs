@@ -1,7 +1,7 @@
 //! What the link asks by itself.
 
 use super::*;
-use crate::link::lease::RelyOnLease;
+use crate::link::epoch::RelyOnLease;
 
 /// So long that a probe comes soon, and that no delay of a thread looks like a silent server.
 const T: Duration = Duration::from_secs(6);
@@ -21,7 +21,7 @@ pub(super) fn epoch_of(bench: &Bench) -> Arc<Epoch> {
 }
 
 pub(super) fn stands(epoch: &Arc<Epoch>, path: &str) -> RelyOnLease {
-    let now = epoch.lease().now();
+    let now = epoch.now();
     epoch.node_stands(path, now).expect("proven")
 }
 

@@ -208,7 +208,7 @@ fn a_session_with_a_shorter_timeout_goes_on_with_a_shorter_lease() {
     assert!(resumed);
     assert_eq!(epoch.lease().timeout(), LONG / 2);
     let lease = epoch.lease();
-    assert!(lease.ends().expect("alive").since(lease.now()) < LONG / 2);
+    assert!(lease.ends().expect("alive").since(epoch.now()) < LONG / 2);
     drop(shorter);
     let (_served, hello) = server.grant(7, LONG / 2);
     assert_eq!(i64::from(hello.timeout_ms), 30_000);
@@ -301,7 +301,7 @@ fn an_unknown_protocol_says_nothing_about_the_session() {
 #[test]
 fn a_session_without_a_number_is_none() {
     let server = FakeServer::start();
-    let (bench, _gate) = Setup::default().start(&[server.address]);
+    let (bench, _loopback) = Setup::default().start(&[server.address]);
     let _nobody = server.grant(0, LONG);
     let failure = bench.failure();
     assert!(failure.contains("without a number"), "{failure}");

@@ -31,7 +31,7 @@ pub(super) fn soon(answers: &Answers) -> Vec<Told> {
 /// A server of which nothing is known but what it is sent.
 pub(super) struct Stage {
     pub(super) bench: Bench,
-    _gate: Gate,
+    _loopback: LoopbackListener,
     pub(super) served: Served,
     pub(super) connection: u64,
 }
@@ -47,12 +47,12 @@ impl Stage {
             longest_wait,
             ..Setup::default()
         };
-        let (bench, gate) = setup.start(&[server.address]);
+        let (bench, loopback) = setup.start(&[server.address]);
         let (served, _) = server.grant(7, LONG);
         let connection = bench.opened();
         Self {
             bench,
-            _gate: gate,
+            _loopback: loopback,
             served,
             connection,
         }

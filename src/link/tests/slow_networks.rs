@@ -45,8 +45,8 @@ impl Stage {
             timeout,
             ..Setup::default()
         };
-        let (bench, gate) = setup.start(&[server.address]);
-        let caller = Caller::enter(gate);
+        let (bench, loopback) = setup.start(&[server.address]);
+        let caller = Caller::enter(loopback);
         let (served, _) = server.grant(7, timeout);
         let connection = bench.opened();
         Self {

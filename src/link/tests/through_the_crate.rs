@@ -13,11 +13,12 @@ const LONG_DATA: &[u8] = b"/long";
 /// At this request the server hangs up.
 const NEVER: &[u8] = b"/never";
 
-fn connect(gate: Gate) -> ZooKeeper {
-    let address = gate.address().expect("bound").to_string();
-    let timeout = gate.secret_timeout();
+fn connect(loopback: LoopbackListener) -> ZooKeeper {
+    let address = loopback.address().expect("bound").to_string();
+    let timeout = loopback.secret_timeout();
     let handle = ZooKeeper::connect(&address, timeout, |_: WatchedEvent| {});
-    gate.admit(Instant::now() + SOON)
+    loopback
+        .admit(Instant::now() + SOON)
         .expect("it knows the secret");
     handle.expect("threads")
 }
@@ -54,8 +55,8 @@ fn play(mut served: Served) {
 #[test]
 fn it_gets_all_its_answers_over_breaks_and_excesses() {
     let server = FakeServer::start();
-    let (bench, gate) = Setup::default().start(&[server.address]);
-    let handle = connect(gate);
+    let (bench, loopback) = Setup::default().start(&[server.address]);
+    let handle = connect(loopback);
     let get = |path: &str| handle.get_data(path, false).map(|(data, _)| data);
     for round in 0..3 {
         let (served, hello) = server.grant(7, LONG);
@@ -101,8 +102,8 @@ fn it_gets_all_its_answers_over_breaks_and_excesses() {
 #[test]
 fn when_it_is_hung_up_on_its_thread_ends() {
     let server = FakeServer::start();
-    let (bench, gate) = Setup::default().start(&[server.address]);
-    let handle = connect(gate);
+    let (bench, loopback) = Setup::default().start(&[server.address]);
+    let handle = connect(loopback);
     let (_served, _) = server.grant(7, LONG);
     bench.connected();
     let (tell, told) = unbounded();

@@ -29,7 +29,7 @@ fn behind(server: &FakeServer, certified: &Certified) -> SocketAddr {
 fn refusal(tls: Tls, certified: &Certified) -> String {
     let server = FakeServer::start();
     let address = behind(&server, certified);
-    let (bench, _gate) = by(tls).start(&[address]);
+    let (bench, _loopback) = by(tls).start(&[address]);
     let text = bench.failure();
     assert!(text.starts_with(&address.to_string()), "{text}");
     text
@@ -130,7 +130,7 @@ fn a_handshake_that_drips_ends_in_time() {
         ..by(trusting(&ours))
     };
     let begun = Instant::now();
-    let (bench, _gate) = setup.start(&[address]);
+    let (bench, _loopback) = setup.start(&[address]);
     assert_says(&bench.failure(), &["no answer in time"]);
     assert!(begun.elapsed() < SOON);
 }
@@ -140,7 +140,7 @@ fn a_handshake_that_drips_ends_in_time() {
 fn a_close_ends_a_handshake() {
     let silent = FakeServer::start();
     let ours = Authority::new("ours");
-    let (bench, gate) = by(trusting(&ours)).start(&[silent.address]);
+    let (bench, loopback) = by(trusting(&ours)).start(&[silent.address]);
     let deadline = Instant::now() + SOON;
     let _dialled = loop {
         if let Some(dialled) = silent.try_accept() {
@@ -150,7 +150,7 @@ fn a_close_ends_a_handshake() {
         std::thread::park_timeout(Duration::from_millis(1));
     };
     let begun = Instant::now();
-    drop(gate);
+    drop(loopback);
     bench.link.close(Duration::from_secs(2));
     assert!(begun.elapsed() < Duration::from_secs(5));
 }

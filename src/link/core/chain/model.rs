@@ -18,7 +18,7 @@ use self::hop::{At, Hop, Server};
 use self::lanes::{Lane, Random};
 use super::*;
 use crate::link::clock::Clock;
-use crate::link::lease::{Epoch, RelyOnLease};
+use crate::link::epoch::{Epoch, Granted, RelyOnLease};
 
 /// Times are in microseconds.
 const SECOND: u64 = 1_000_000;
@@ -96,7 +96,7 @@ struct World {
     chain: Chain,
     epoch: Arc<Epoch>,
     node: Option<RelyOnLease>,
-    cadence: Cadence,
+    intervals: ProbeIntervals,
     traffic: u64,
     answered: Vec<u64>,
     /// Until when the holder believes.
@@ -117,8 +117,12 @@ fn timeout() -> Duration {
 }
 
 fn session(rule: Rule, sent_at: Moment) -> (Arc<Epoch>, Option<RelyOnLease>) {
-    let epoch = Epoch::on_clock(1, 100, timeout(), sent_at, Clock::default());
-    let epoch = Arc::new(epoch);
+    let granted = Granted {
+        session_id: 100,
+        timeout: timeout(),
+        sent_at,
+    };
+    let epoch = Arc::new(Epoch::begun(1, granted, Clock::default(), false));
     let node = epoch
         .node_stands("/a", sent_at)
         .filter(|_| rule != Rule::AssumedIsEnough);
@@ -128,7 +132,7 @@ fn session(rule: Rule, sent_at: Moment) -> (Arc<Epoch>, Option<RelyOnLease>) {
 impl World {
     fn new(rule: Rule, server: Server, seed: u64, cut: u64, deposition: Option<u64>) -> Self {
         let mut random = Random(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
-        let cadence = Cadence {
+        let intervals = ProbeIntervals {
             ping_within: Duration::from_micros(if rule == Rule::ShortM { T / 10 } else { T / 3 }),
             probe_after: Duration::from_micros(random.of(&[T / 12, T / 12, T / 8, T / 20, T / 4])),
             patience: Duration::from_micros(T / 6),
@@ -158,10 +162,10 @@ impl World {
             held_back: Vec::new(),
             busy_until: 0,
             hop: None,
-            chain: Chain::new(cadence, Opening::Created, moment(0)),
+            chain: Chain::new(intervals, Opening::Created, moment(0)),
             epoch,
             node,
-            cadence,
+            intervals,
             // None at all, some, much.
             traffic: random.of(&[0, 1, 1, 1, 1, 1, 1, 20]),
             answered: Vec::new(),
@@ -209,9 +213,9 @@ impl World {
         Verdict::Kept
     }
 
-    /// Counted for the cadence that the library has.
+    /// Counted for the intervals that the library has.
     fn told(&self, cut: u64) -> Verdict {
-        let usual = self.cadence.probe_after == Duration::from_micros(T / 12);
+        let usual = self.intervals.probe_after == Duration::from_micros(T / 12);
         let after = self.believes.checked_sub(cut).filter(|_| usual);
         after.map_or(Verdict::Kept, Verdict::Told)
     }
@@ -328,7 +332,7 @@ impl World {
                     .random
                     .of(&[Kind::Read, Kind::Read, Kind::Sync, own, own, own]);
                 self.send(now, kind);
-                let q = u64::try_from(self.cadence.probe_after.as_micros()).expect("seconds");
+                let q = u64::try_from(self.intervals.probe_after.as_micros()).expect("seconds");
                 let pause = self.random.of(&[q, q, q, q / 10]) / self.traffic;
                 self.at(now + pause, Step::ClientSends);
             }

@@ -10,40 +10,40 @@ use std::time::Duration;
 
 use zklock_protocol::EventKind;
 
-pub(super) const OP_PING: i32 = 11;
-pub(super) const OP_AUTH: i32 = 100;
+pub(in crate::link) const OP_PING: i32 = 11;
+pub(in crate::link) const OP_AUTH: i32 = 100;
 #[cfg(feature = "sasl")]
 const OP_SASL: i32 = 102;
-pub(super) const OP_CLOSE: i32 = -11;
+pub(in crate::link) const OP_CLOSE: i32 = -11;
 
-pub(super) const XID_WATCH: i32 = -1;
-pub(super) const XID_PING: i32 = -2;
-pub(super) const XID_AUTH: i32 = -4;
+pub(in crate::link) const XID_WATCH: i32 = -1;
+pub(in crate::link) const XID_PING: i32 = -2;
+pub(in crate::link) const XID_AUTH: i32 = -4;
 
 /// The only version there is. (ClickHouse Keeper refuses a connection with version 42.)
-pub(super) const PROTOCOL: i32 = 0;
+pub(in crate::link) const PROTOCOL: i32 = 0;
 
-pub(super) const OK: i32 = 0;
-pub(super) const ERR_CONNECTION_LOSS: i32 = -4;
-pub(super) const ERR_MARSHALLING: i32 = -5;
-pub(super) const ERR_UNIMPLEMENTED: i32 = -6;
-pub(super) const ERR_OPERATION_TIMEOUT: i32 = -7;
-pub(super) const ERR_BAD_ARGUMENTS: i32 = -8;
-pub(super) const ERR_AUTH_FAILED: i32 = -115;
-pub(super) const ERR_NO_WATCHER: i32 = -121;
-pub(super) const ERR_SESSION_EXPIRED: i32 = -112;
+pub(in crate::link) const OK: i32 = 0;
+pub(in crate::link) const ERR_CONNECTION_LOSS: i32 = -4;
+pub(in crate::link) const ERR_MARSHALLING: i32 = -5;
+pub(in crate::link) const ERR_UNIMPLEMENTED: i32 = -6;
+pub(in crate::link) const ERR_OPERATION_TIMEOUT: i32 = -7;
+pub(in crate::link) const ERR_BAD_ARGUMENTS: i32 = -8;
+pub(in crate::link) const ERR_AUTH_FAILED: i32 = -115;
+pub(in crate::link) const ERR_NO_WATCHER: i32 = -121;
+pub(in crate::link) const ERR_SESSION_EXPIRED: i32 = -112;
 #[cfg(all(test, not(shuttle)))]
-pub(super) const ERR_SESSION_MOVED: i32 = -118;
-pub(super) const ERR_THROTTLED: i32 = -127;
+pub(in crate::link) const ERR_SESSION_MOVED: i32 = -118;
+pub(in crate::link) const ERR_THROTTLED: i32 = -127;
 
 /// The server drops the connection of a client that sends more (`jute.maxbuffer`).
-pub(super) const MAX_REQUEST_BYTES: usize = 0xf_ffff;
+pub(in crate::link) const MAX_REQUEST_BYTES: usize = 0xf_ffff;
 /// What we keep in memory of one reply: the names of some 300,000 contenders.
-pub(super) const MAX_REPLY_BYTES: usize = 16 << 20;
+pub(in crate::link) const MAX_REPLY_BYTES: usize = 16 << 20;
 
 const LENGTH_BYTES: usize = 4;
-pub(super) const REQUEST_HEADER_BYTES: usize = 8;
-pub(super) const REPLY_HEADER_BYTES: usize = 16;
+pub(in crate::link) const REQUEST_HEADER_BYTES: usize = 8;
+pub(in crate::link) const REPLY_HEADER_BYTES: usize = 16;
 /// Read at once.
 const CHUNK_BYTES: usize = 64 << 10;
 
@@ -73,15 +73,15 @@ fn put_buffer(frame: &mut Vec<u8>, bytes: &[u8]) {
 
 /// What a client says first.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct ConnectRequest {
-    pub(super) last_zxid_seen: i64,
-    pub(super) timeout_ms: i32,
-    pub(super) session_id: i64,
-    pub(super) password: Vec<u8>,
+pub(in crate::link) struct ConnectRequest {
+    pub(in crate::link) last_zxid_seen: i64,
+    pub(in crate::link) timeout_ms: i32,
+    pub(in crate::link) session_id: i64,
+    pub(in crate::link) password: Vec<u8>,
 }
 
 impl ConnectRequest {
-    pub(super) fn to_frame(&self) -> Vec<u8> {
+    pub(in crate::link) fn to_frame(&self) -> Vec<u8> {
         framed(|frame| {
             frame.extend(PROTOCOL.to_be_bytes());
             frame.extend(self.last_zxid_seen.to_be_bytes());
@@ -93,7 +93,7 @@ impl ConnectRequest {
     }
 
     /// Reads the body of a frame. What follows the password is not looked at.
-    pub(super) fn parse(body: &[u8]) -> Option<Self> {
+    pub(in crate::link) fn parse(body: &[u8]) -> Option<Self> {
         const FIXED: usize = 4 + 8 + 4 + 8;
         if body.len() < FIXED + 4 {
             return None;
@@ -109,16 +109,16 @@ impl ConnectRequest {
 
 /// What a server says first. A timeout of 0 says that the session has expired.
 #[derive(Clone, PartialEq, Eq)]
-pub(super) struct ConnectResponse {
+pub(in crate::link) struct ConnectResponse {
     /// The one that we speak is [`PROTOCOL`].
-    pub(super) protocol: i32,
-    pub(super) timeout_ms: i32,
-    pub(super) session_id: i64,
-    pub(super) password: Vec<u8>,
+    pub(in crate::link) protocol: i32,
+    pub(in crate::link) timeout_ms: i32,
+    pub(in crate::link) session_id: i64,
+    pub(in crate::link) password: Vec<u8>,
 }
 
 impl ConnectResponse {
-    pub(super) fn to_frame(&self) -> Vec<u8> {
+    pub(in crate::link) fn to_frame(&self) -> Vec<u8> {
         framed(|frame| {
             frame.extend(self.protocol.to_be_bytes());
             frame.extend(self.timeout_ms.to_be_bytes());
@@ -128,7 +128,7 @@ impl ConnectResponse {
         })
     }
 
-    pub(super) fn parse(body: &[u8]) -> Option<Self> {
+    pub(in crate::link) fn parse(body: &[u8]) -> Option<Self> {
         const FIXED: usize = 4 + 4 + 8;
         if body.len() < FIXED + 4 {
             return None;
@@ -141,7 +141,7 @@ impl ConnectResponse {
         })
     }
 
-    pub(super) fn timeout(&self) -> Duration {
+    pub(in crate::link) fn timeout(&self) -> Duration {
         Duration::from_millis(u64::try_from(self.timeout_ms).unwrap_or(0))
     }
 }
@@ -153,14 +153,14 @@ fn buffer(bytes: &[u8]) -> Option<&[u8]> {
 }
 
 /// A request without a body.
-pub(super) fn request(xid: i32, opcode: i32) -> Vec<u8> {
+pub(in crate::link) fn request(xid: i32, opcode: i32) -> Vec<u8> {
     framed(|frame| {
         frame.extend(xid.to_be_bytes());
         frame.extend(opcode.to_be_bytes());
     })
 }
 
-pub(super) fn auth_request(scheme: &str, credentials: &[u8]) -> Vec<u8> {
+pub(in crate::link) fn auth_request(scheme: &str, credentials: &[u8]) -> Vec<u8> {
     framed(|frame| {
         frame.extend(XID_AUTH.to_be_bytes());
         frame.extend(OP_AUTH.to_be_bytes());
@@ -172,7 +172,7 @@ pub(super) fn auth_request(scheme: &str, credentials: &[u8]) -> Vec<u8> {
 
 /// One word of a login.
 #[cfg(feature = "sasl")]
-pub(super) fn sasl_request(xid: i32, token: &[u8]) -> Vec<u8> {
+pub(in crate::link) fn sasl_request(xid: i32, token: &[u8]) -> Vec<u8> {
     framed(|frame| {
         frame.extend(xid.to_be_bytes());
         frame.extend(OP_SASL.to_be_bytes());
@@ -182,7 +182,7 @@ pub(super) fn sasl_request(xid: i32, token: &[u8]) -> Vec<u8> {
 
 /// The server's error, and its word.
 #[cfg(feature = "sasl")]
-pub(super) fn sasl_reply(body: &[u8]) -> Option<(i32, Vec<u8>)> {
+pub(in crate::link) fn sasl_reply(body: &[u8]) -> Option<(i32, Vec<u8>)> {
     let err = reply_error(body)?;
     let record = &body[REPLY_HEADER_BYTES..];
     // Beside an error there may be none.
@@ -195,7 +195,7 @@ pub(super) fn sasl_reply(body: &[u8]) -> Option<(i32, Vec<u8>)> {
 }
 
 /// A reply without a body.
-pub(super) fn reply(xid: i32, err: i32) -> Vec<u8> {
+pub(in crate::link) fn reply(xid: i32, err: i32) -> Vec<u8> {
     framed(|frame| {
         frame.extend(xid.to_be_bytes());
         frame.extend(0_i64.to_be_bytes());
@@ -212,7 +212,7 @@ pub(super) fn without_its_record(reply_or_event: &[u8]) -> Option<Vec<u8>> {
 
 /// What a watch told, and of which path, by the body of its event. `None`: it is none, or of a kind
 /// that only newer servers know.
-pub(super) fn node_event(body: &[u8]) -> Option<(EventKind, &str)> {
+pub(in crate::link) fn node_event(body: &[u8]) -> Option<(EventKind, &str)> {
     const FIXED: usize = REPLY_HEADER_BYTES + 4 + 4;
     let path = body
         .get(FIXED..)
@@ -223,49 +223,49 @@ pub(super) fn node_event(body: &[u8]) -> Option<(EventKind, &str)> {
 }
 
 /// The error number in the body of a reply.
-pub(super) fn reply_error(body: &[u8]) -> Option<i32> {
+pub(in crate::link) fn reply_error(body: &[u8]) -> Option<i32> {
     (body.len() >= REPLY_HEADER_BYTES).then(|| int(body, 12))
 }
 
 /// The header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RequestHeader {
-    pub(super) xid: i32,
-    pub(super) opcode: i32,
+pub(in crate::link) struct RequestHeader {
+    pub(in crate::link) xid: i32,
+    pub(in crate::link) opcode: i32,
 }
 
 /// The header of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ReplyHeader {
-    pub(super) xid: i32,
-    pub(super) zxid: i64,
-    pub(super) err: i32,
+pub(in crate::link) struct ReplyHeader {
+    pub(in crate::link) xid: i32,
+    pub(in crate::link) zxid: i64,
+    pub(in crate::link) err: i32,
 }
 
 /// A frame in a [`FrameBuffer`], with its length before it.
-pub(super) struct Frame<'a>(&'a mut [u8]);
+pub(in crate::link) struct Frame<'a>(&'a mut [u8]);
 
 impl Frame<'_> {
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(in crate::link) fn bytes(&self) -> &[u8] {
         self.0
     }
 
-    pub(super) fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(in crate::link) fn bytes_mut(&mut self) -> &mut [u8] {
         self.0
     }
 
-    pub(super) fn body(&self) -> &[u8] {
+    pub(in crate::link) fn body(&self) -> &[u8] {
         &self.0[LENGTH_BYTES..]
     }
 
-    pub(super) fn request_header(&self) -> RequestHeader {
+    pub(in crate::link) fn request_header(&self) -> RequestHeader {
         RequestHeader {
             xid: int(self.body(), 0),
             opcode: int(self.body(), 4),
         }
     }
 
-    pub(super) fn reply_header(&self) -> ReplyHeader {
+    pub(in crate::link) fn reply_header(&self) -> ReplyHeader {
         ReplyHeader {
             xid: int(self.body(), 0),
             zxid: long(self.body(), 4),
@@ -274,38 +274,38 @@ impl Frame<'_> {
     }
 
     /// What follows the header of a reply.
-    pub(super) fn record(&self) -> &[u8] {
+    pub(in crate::link) fn record(&self) -> &[u8] {
         &self.body()[REPLY_HEADER_BYTES..]
     }
 
-    pub(super) fn set_xid(&mut self, xid: i32) {
+    pub(in crate::link) fn set_xid(&mut self, xid: i32) {
         set_xid(self.0, xid);
     }
 
     /// Of a reply.
-    pub(super) fn set_err(&mut self, err: i32) {
+    pub(in crate::link) fn set_err(&mut self, err: i32) {
         let at = LENGTH_BYTES + REPLY_HEADER_BYTES - 4;
         self.0[at..at + 4].copy_from_slice(&err.to_be_bytes());
     }
 }
 
 /// Numbers a frame that has its length before it.
-pub(super) fn set_xid(frame: &mut [u8], xid: i32) {
+pub(in crate::link) fn set_xid(frame: &mut [u8], xid: i32) {
     frame[LENGTH_BYTES..LENGTH_BYTES + 4].copy_from_slice(&xid.to_be_bytes());
 }
 
 /// The length of a frame, without that of its length.
-pub(super) fn body_bytes(frame: &[u8]) -> usize {
+pub(in crate::link) fn body_bytes(frame: &[u8]) -> usize {
     frame.len() - LENGTH_BYTES
 }
 
 /// What follows the header of a request that has its length before it.
-pub(super) fn record(request: &[u8]) -> &[u8] {
+pub(in crate::link) fn record(request: &[u8]) -> &[u8] {
     &request[LENGTH_BYTES + REQUEST_HEADER_BYTES..]
 }
 
 /// What stands next in a [`FrameBuffer`].
-pub(super) enum Next<'a> {
+pub(in crate::link) enum Next<'a> {
     Frame(Frame<'a>),
     /// A frame over the limit has gone by: its first bytes, as many as a header has.
     TooLong(Frame<'a>),
@@ -316,7 +316,7 @@ pub(super) enum Next<'a> {
 }
 
 /// Cuts a stream of bytes into frames, in bounded memory.
-pub(super) struct FrameBuffer {
+pub(in crate::link) struct FrameBuffer {
     bytes: Vec<u8>,
     filled: Range<usize>,
     /// The shortest frame, as long as a header.
@@ -329,7 +329,7 @@ pub(super) struct FrameBuffer {
 }
 
 impl FrameBuffer {
-    pub(super) fn new(least: usize, most: usize) -> Self {
+    pub(in crate::link) fn new(least: usize, most: usize) -> Self {
         Self {
             bytes: vec![0; CHUNK_BYTES],
             filled: 0..0,
@@ -341,7 +341,7 @@ impl FrameBuffer {
     }
 
     /// Reads once. `Ok(0)` is the end of the stream.
-    pub(super) fn fill(&mut self, stream: &mut impl Read) -> io::Result<usize> {
+    pub(in crate::link) fn fill(&mut self, stream: &mut impl Read) -> io::Result<usize> {
         if self.filled.is_empty() {
             self.filled = 0..0;
             // Memory that one large frame needed is given back.
@@ -361,11 +361,11 @@ impl FrameBuffer {
     }
 
     /// Whether a frame over the limit is going by.
-    pub(super) fn is_leaving_out(&self) -> bool {
+    pub(in crate::link) fn is_leaving_out(&self) -> bool {
         self.left_out.is_some()
     }
 
-    pub(super) fn next(&mut self) -> Next<'_> {
+    pub(in crate::link) fn next(&mut self) -> Next<'_> {
         if self.left_out.is_some() {
             return self.leave_out();
         }
@@ -407,11 +407,11 @@ impl FrameBuffer {
 }
 
 /// What an event says of the client: it is connected, or its session is over.
-pub(super) const SYNC_CONNECTED: i32 = 3;
-pub(super) const EXPIRED: i32 = -112;
+pub(in crate::link) const SYNC_CONNECTED: i32 = 3;
+pub(in crate::link) const EXPIRED: i32 = -112;
 
 /// A watch event, as a server sends it.
-pub(super) fn event(number: i32, state: i32, path: &[u8]) -> Vec<u8> {
+pub(in crate::link) fn event(number: i32, state: i32, path: &[u8]) -> Vec<u8> {
     framed(|frame| {
         frame.extend(XID_WATCH.to_be_bytes());
         frame.extend((-1_i64).to_be_bytes());
@@ -423,7 +423,7 @@ pub(super) fn event(number: i32, state: i32, path: &[u8]) -> Vec<u8> {
 }
 
 #[cfg(all(test, not(shuttle)))]
-pub(super) fn watch_event(number: i32, path: &[u8]) -> Vec<u8> {
+pub(in crate::link) fn watch_event(number: i32, path: &[u8]) -> Vec<u8> {
     event(number, SYNC_CONNECTED, path)
 }
 

@@ -1,17 +1,14 @@
-//! Epochs and their leases: until when a session cannot have expired.
+//! The lease of a session: until when it cannot have expired. A cell of atomics, which the
+//! [core](super) writes and guards read without a lock.
 
 #[cfg(all(test, not(shuttle)))]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::chain::Bases;
-use super::clock::{Clock, Moment, nanos_of};
+use super::moment::{Moment, nanos_of};
 
 /// The part of the timeout that is not used: a 32nd covers a monitor that wakes late and clocks
 /// that run at different rates.
@@ -50,7 +47,6 @@ const SEALED: u64 = 0;
 /// the length only shrinks, and does so before any base is stored that it belongs to.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    clock: Clock,
     /// The smallest timeout ever granted, in nanoseconds.
     timeout: AtomicU64,
     /// The same, less the margin.
@@ -80,13 +76,13 @@ fn usable(timeout: Duration) -> u64 {
 
 impl Lease {
     /// A lease that begins with a session created by a request sent at `sent_at`: that was a
-    /// write, so it is proven.
-    fn new(timeout: Duration, sent_at: Moment, clock: Clock) -> Self {
+    /// write, so it is proven. With `by_sync`, what is assumed counts as proven, and probes are
+    /// never writes.
+    pub(in crate::link) fn new(timeout: Duration, sent_at: Moment, by_sync: bool) -> Self {
         Self {
-            clock,
             timeout: AtomicU64::new(nanos_of(timeout)),
             length: AtomicU64::new(usable(timeout)),
-            by_sync: false,
+            by_sync,
             assumed: AtomicU64::new(sent_at.nanos()),
             proven: AtomicU64::new(sent_at.nanos()),
             standing: AtomicU32::new(0),
@@ -94,21 +90,9 @@ impl Lease {
         }
     }
 
-    /// The present moment on the clock of this lease.
-    #[inline]
-    pub(crate) fn now(&self) -> Moment {
-        self.clock.now()
-    }
-
     /// The smallest timeout that the session was ever granted.
     pub(crate) fn timeout(&self) -> Duration {
         Duration::from_nanos(self.timeout.load(Ordering::Acquire))
-    }
-
-    /// As [`Lease::alive`], now.
-    #[inline]
-    pub(crate) fn is_alive(&self) -> bool {
-        self.alive(self.now())
     }
 
     /// Whether the session cannot have expired at `now`, as far as is assumed; proven, while a
@@ -260,9 +244,27 @@ impl Lease {
     }
 
     /// Whether the session is over sooner than a monitor may look again.
-    pub(crate) fn ends_within_a_beat(&self) -> bool {
+    pub(crate) fn ends_within_a_beat(&self, now: Moment) -> bool {
         let beat = Duration::from_nanos(self.length.load(Ordering::Acquire)) / BEATS;
-        self.ends().is_none_or(|end| end.since(self.now()) < beat)
+        self.ends().is_none_or(|end| end.since(now) < beat)
+    }
+
+    /// A node of ours stands from now on, until [`falls`](Self::falls).
+    pub(in crate::link) fn stands(&self) {
+        self.standing.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(in crate::link) fn falls(&self) {
+        self.standing.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// Somebody wants proof from now on, until [`no_longer_wants_proof`](Self::no_longer_wants_proof).
+    pub(in crate::link) fn wants_proof(&self) {
+        self.seeking.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(in crate::link) fn no_longer_wants_proof(&self) {
+        self.seeking.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Whether nodes of ours stand, or one may come to: somebody would lose something with the session.
@@ -289,167 +291,4 @@ fn raise(base: &AtomicU64, to: Moment) -> bool {
         }
     }
     current != SEALED
-}
-
-/// The life of one ZooKeeper session. Nothing that a session made survives it.
-#[derive(Debug)]
-pub(crate) struct Epoch {
-    number: u64,
-    session_id: i64,
-    timeout: Duration,
-    lease: Lease,
-    nodes: Mutex<Nodes>,
-}
-
-/// The nodes of ours that somebody relies on, or is about to: any of them can be asked for by the
-/// probe for all.
-#[derive(Debug, Default)]
-struct Nodes {
-    paths: BTreeMap<u64, Arc<str>>,
-    next: u64,
-}
-
-impl Epoch {
-    /// A session whose handshake was sent at `sent_at`, on the system's clock.
-    #[cfg(test)]
-    pub(crate) fn new(number: u64, session_id: i64, timeout: Duration) -> Self {
-        let clock = Clock::default();
-        Self::on_clock(number, session_id, timeout, clock.now(), clock)
-    }
-
-    /// A session whose handshake was sent at `sent_at` on this clock.
-    pub(crate) fn on_clock(
-        number: u64,
-        session_id: i64,
-        timeout: Duration,
-        sent_at: Moment,
-        clock: Clock,
-    ) -> Self {
-        Self {
-            number,
-            session_id,
-            timeout,
-            lease: Lease::new(timeout, sent_at, clock),
-            nodes: Mutex::default(),
-        }
-    }
-
-    /// With `by_sync`, what is assumed counts as proven, and probes are never writes.
-    pub(super) fn probed_by_sync(mut self, by_sync: bool) -> Self {
-        self.lease.by_sync = by_sync;
-        self
-    }
-
-    /// Counts the sessions of one client, from 1.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
-    }
-
-    /// The server's number of the session: `ephemeral_owner` of its nodes.
-    pub(crate) fn session_id(&self) -> i64 {
-        self.session_id
-    }
-
-    /// The timeout that the server granted when the session began.
-    pub(crate) fn timeout(&self) -> Duration {
-        self.timeout
-    }
-
-    #[inline]
-    pub(crate) fn lease(&self) -> &Lease {
-        &self.lease
-    }
-
-    /// The node of ours at `path`, without the chroot, stands from now on, until what is returned
-    /// is dropped: to be called when its create was answered, before a lock is given out for it,
-    /// and to be dropped when nobody relies on it any more.
-    ///
-    /// `None` when the proven lease has lapsed, or all is over. Right after a write of ours that
-    /// was answered on a connection with a live chain, only the latter is possible: the answer has
-    /// proved all that was assumed when the write was sent. A waiter who has been further back,
-    /// for whom only syncs were sent, makes a write first.
-    ///
-    /// Nothing is lost between the look and the count: should the proven lease lapse in between,
-    /// the next look finds a node that stands without it, and ends the session. That is right, as
-    /// it stood by that lease when it began.
-    pub(crate) fn node_stands(self: &Arc<Self>, path: &str, now: Moment) -> Option<RelyOnLease> {
-        self.lease.proven(now).then(|| {
-            self.lease.standing.fetch_add(1, Ordering::AcqRel);
-            RelyOnLease(Entry::of(self, path))
-        })
-    }
-
-    /// Has the probes be writes until what is returned is dropped, while the node of ours at
-    /// `path` does not stand yet.
-    pub(crate) fn want_proof(self: &Arc<Self>, path: &str) -> WantProof {
-        self.lease.seeking.fetch_add(1, Ordering::AcqRel);
-        WantProof(Entry::of(self, path))
-    }
-
-    /// A node to ask for: the next after the one that was asked for last, with its number. `None`:
-    /// there is none.
-    pub(super) fn node_after(&self, number: u64) -> Option<(u64, Arc<str>)> {
-        let nodes = self.nodes.lock();
-        let mut after = nodes.paths.range(number.saturating_add(1)..);
-        let next = after.next().or_else(|| nodes.paths.first_key_value());
-        next.map(|(number, path)| (*number, Arc::clone(path)))
-    }
-
-    /// The node with this number is gone: it is not asked for again.
-    pub(super) fn node_gone(&self, number: u64) -> Option<Arc<str>> {
-        self.nodes.lock().paths.remove(&number)
-    }
-}
-
-/// A node among those that can be asked for.
-#[derive(Debug)]
-struct Entry {
-    epoch: Arc<Epoch>,
-    number: u64,
-}
-
-impl Entry {
-    fn of(epoch: &Arc<Epoch>, path: &str) -> Self {
-        let mut nodes = epoch.nodes.lock();
-        nodes.next += 1;
-        let number = nodes.next;
-        nodes.paths.insert(number, path.into());
-        drop(nodes);
-        Self {
-            epoch: Arc::clone(epoch),
-            number,
-        }
-    }
-
-    fn lease(&self) -> &Lease {
-        &self.epoch.lease
-    }
-}
-
-impl Drop for Entry {
-    fn drop(&mut self) {
-        self.epoch.nodes.lock().paths.remove(&self.number);
-    }
-}
-
-/// While it lives, a node of ours stands, and the session lives by the proven lease.
-#[derive(Debug)]
-#[must_use = "the node stands for as long as this lives"]
-pub(crate) struct RelyOnLease(Entry);
-
-impl Drop for RelyOnLease {
-    fn drop(&mut self) {
-        self.0.lease().standing.fetch_sub(1, Ordering::AcqRel);
-    }
-}
-
-/// While it lives, probes are writes.
-#[derive(Debug)]
-#[must_use = "writes are wanted for as long as this lives"]
-pub(crate) struct WantProof(Entry);
-
-impl Drop for WantProof {
-    fn drop(&mut self) {
-        self.0.lease().seeking.fetch_sub(1, Ordering::AcqRel);
-    }
 }

@@ -2,48 +2,48 @@
 
 use zklock_protocol::Malformed;
 
+use super::answer::RawReply;
 use super::batch::{Batch, Outcome};
 use super::caller::Caller;
 use super::group::Group;
-use super::voice::RawReply;
 
 /// Who hears of what was sent together.
-pub(super) enum Recipient {
+pub(in crate::link) enum Recipient {
     Caller(Caller),
     /// Several, who each know their part.
     Batch(Box<Batch>),
 }
 
 /// All that was sent together has been answered.
-pub(super) struct Completed {
+pub(in crate::link) struct Completed {
     recipient: Recipient,
     replies: Vec<RawReply>,
 }
 
 /// What is left to do when everybody who can be told was told.
 #[derive(Default)]
-pub(super) struct Rest {
+pub(in crate::link) struct Rest {
     /// A reply was none, and its connection must end.
-    pub(super) malformed: Option<Malformed>,
+    pub(in crate::link) malformed: Option<Malformed>,
     /// How sharing packets has gone.
-    pub(super) outcome: Outcome,
+    pub(in crate::link) outcome: Outcome,
     /// Those of which something is to be asked again.
-    pub(super) again: Vec<Group>,
+    pub(in crate::link) again: Vec<Group>,
 }
 
 impl Rest {
-    pub(super) fn is_nothing(&self) -> bool {
+    pub(in crate::link) fn is_nothing(&self) -> bool {
         self.again.is_empty() && self.outcome == Outcome::default()
     }
 }
 
 impl Completed {
-    pub(super) fn new(recipient: Recipient, replies: Vec<RawReply>) -> Self {
+    pub(in crate::link) fn new(recipient: Recipient, replies: Vec<RawReply>) -> Self {
         Self { recipient, replies }
     }
 
     /// Tells those who asked. To be called without locks.
-    pub(super) fn tell(self) -> Rest {
+    pub(in crate::link) fn tell(self) -> Rest {
         let mut rest = Rest::default();
         let replies = self.replies.into_iter();
         let answers = replies.map(|reply| reply.decode(&mut rest.malformed));

@@ -5,10 +5,10 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::frame::{self, ConnectRequest, ConnectResponse};
+use super::core::frame::{self, ConnectRequest, ConnectResponse};
+use super::epoch::Epoch;
 use super::from_crate;
 use super::guest::Guest;
-use super::lease::Epoch;
 use super::wire::{Wire, say};
 
 /// What a stranger who says nothing can cost.
@@ -27,7 +27,7 @@ const GRANTED_MS: i32 = 3_000;
 /// show: a random session timeout, which its first frame repeats. Whoever does not show it is
 /// dropped. As soon as one has, the port is closed for good: the crate never has to come again,
 /// because the link answers for a broken connection itself.
-pub(crate) struct Gate {
+pub(crate) struct LoopbackListener {
     listener: TcpListener,
     secret_ms: i32,
     wire: Arc<Wire>,
@@ -50,11 +50,11 @@ impl std::fmt::Debug for Admitted {
 impl Admitted {
     /// Whether every call of the handle would fail from now on.
     pub(crate) fn is_over(&self) -> bool {
-        self.0.is_gone() || !self.0.epoch.lease().is_alive()
+        self.0.is_gone() || !self.0.epoch.is_alive()
     }
 }
 
-impl Gate {
+impl LoopbackListener {
     pub(super) fn open(wire: Arc<Wire>, epoch: Arc<Epoch>) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let (random, _) = uuid::Uuid::new_v4().as_u64_pair();
@@ -81,17 +81,17 @@ impl Gate {
     /// ends when the crate has gone.
     ///
     /// If it does not come in time, it must not find a closed port: it would dial it without a
-    /// pause, for ever, and its good-bye would never be answered. So the gate stays open on that
+    /// pause, for ever, and its good-bye would never be answered. So the loopback stays open on that
     /// thread, until the crate has come and gone.
     pub(crate) fn admit(self, deadline: Instant) -> io::Result<Admitted> {
         let wire = Arc::clone(&self.wire);
-        let gate = Arc::new(self);
-        let kept = Arc::clone(&gate);
+        let loopback = Arc::new(self);
+        let kept = Arc::clone(&loopback);
         let (tell, told) = crossbeam_channel::bounded(1);
         let serve = move || {
-            let guest = gate.wait_for_guest(&wire);
+            let guest = loopback.wait_for_guest(&wire);
             // The port is closed before anybody hears that the crate is in.
-            drop(gate);
+            drop(loopback);
             // Nobody may wait for it any more.
             let _ = tell.send(Admitted(Arc::clone(&guest)));
             from_crate::run(&wire, &guest);
@@ -207,10 +207,10 @@ mod tests {
         stream
     }
 
-    fn gate() -> Gate {
+    fn loopback() -> LoopbackListener {
         let wire = Wire::new(config(Vec::new()), Arc::new(Deaf));
         let epoch = Epoch::new(1, 7, Duration::from_secs(3600));
-        Gate::open(wire, Arc::new(epoch)).expect("a port")
+        LoopbackListener::open(wire, Arc::new(epoch)).expect("a port")
     }
 
     fn soon() -> Instant {
@@ -229,8 +229,8 @@ mod tests {
 
     #[test]
     fn strangers_get_nothing_and_disturb_nobody() {
-        let gate = gate();
-        let (address, secret) = (gate.address().expect("open"), gate.secret_ms);
+        let loopback = loopback();
+        let (address, secret) = (loopback.address().expect("open"), loopback.secret_ms);
         let silent = TcpStream::connect(address).expect("it listens");
         let wrong = knock(address, secret ^ 1);
         let mut long = TcpStream::connect(address).expect("it listens");
@@ -238,7 +238,7 @@ mod tests {
         let mut negative = TcpStream::connect(address).expect("it listens");
         negative.write_all(&(-1_i32).to_be_bytes()).expect("read");
         let right = knock(address, secret);
-        gate.admit(soon()).expect("the right one came");
+        loopback.admit(soon()).expect("the right one came");
         for stranger in [silent, wrong, long, negative] {
             assert!(is_dropped(stranger));
         }
@@ -254,9 +254,9 @@ mod tests {
     /// It would spin at a closed port, and wait for ever for an answer to its good-bye.
     #[test]
     fn a_crate_that_comes_too_late_is_let_in_and_let_go() {
-        let gate = gate();
-        let (address, secret) = (gate.address().expect("open"), gate.secret_ms);
-        let error = gate.admit(Instant::now()).expect_err("nobody comes");
+        let loopback = loopback();
+        let (address, secret) = (loopback.address().expect("open"), loopback.secret_ms);
+        let error = loopback.admit(Instant::now()).expect_err("nobody comes");
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         drop(TcpStream::connect(address).expect("still open"));
         let mut late = knock(address, secret);
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn secrets_differ_and_are_long_timeouts() {
-        let (one, other) = (gate(), gate());
+        let (one, other) = (loopback(), loopback());
         assert_ne!(one.secret_ms, other.secret_ms);
         assert!(one.secret_timeout() >= Duration::from_secs(3600));
     }

@@ -1,5 +1,8 @@
 use super::*;
-use crate::link::clock::ManualClock;
+use std::sync::Arc;
+
+use crate::link::clock::{Clock, ManualClock};
+use crate::link::epoch::{Epoch, Granted};
 
 const T: Duration = Duration::from_secs(32);
 
@@ -8,11 +11,20 @@ fn at(seconds: u64) -> Moment {
 }
 
 fn begun(sent_at: Moment) -> Lease {
-    Lease::new(T, sent_at, Clock::default())
+    Lease::new(T, sent_at, false)
 }
 
 fn epoch() -> Arc<Epoch> {
-    Arc::new(Epoch::on_clock(1, 100, T, at(0), Clock::default()))
+    epoch_on(Clock::default(), T, at(0))
+}
+
+fn epoch_on(clock: Clock, timeout: Duration, sent_at: Moment) -> Arc<Epoch> {
+    let granted = Granted {
+        session_id: 100,
+        timeout,
+        sent_at,
+    };
+    Arc::new(Epoch::begun(1, granted, clock, false))
 }
 
 fn assumed(seconds: u64) -> Bases {
@@ -210,20 +222,14 @@ fn a_monitor_looks_in_every_beat() {
 #[test]
 fn a_sleep_of_the_machine_counts() {
     let clock = ManualClock::at(at(0));
-    let epoch = Arc::new(Epoch::on_clock(
-        1,
-        100,
-        T,
-        at(0),
-        Clock::Manual(clock.clone()),
-    ));
+    let epoch = epoch_on(Clock::Manual(clock.clone()), T, at(0));
     let lease = epoch.lease();
-    let _node = epoch.node_stands("/a", lease.now()).expect("proven");
+    let _node = epoch.node_stands("/a", epoch.now()).expect("proven");
     clock.advance(Duration::from_secs(1));
-    assert!(lease.proven(lease.now()));
+    assert!(lease.proven(epoch.now()));
     clock.advance(T);
-    assert!(!lease.renewed(proven(1), lease.now()));
-    assert!(!lease.proven(lease.now()));
+    assert!(!lease.renewed(proven(1), epoch.now()));
+    assert!(!lease.proven(epoch.now()));
 }
 
 /// One thread renews, one looks after the lapse and so seals it. Whatever the interleaving, what
@@ -235,7 +241,7 @@ fn nobody_sees_it_alive_after_somebody_saw_it_over() {
     for round in 0..ROUNDS {
         let clock = Clock::default();
         let begun = clock.now();
-        let epoch = Arc::new(Epoch::on_clock(1, 100, short, begun, clock.clone()));
+        let epoch = epoch_on(clock.clone(), short, begun);
         let lease = epoch.lease();
         // In every second round the proven lease decides, else the assumed one. (`None` if this
         // thread was held up for all of the lease.)

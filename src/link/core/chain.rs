@@ -30,11 +30,11 @@ mod tests;
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use super::clock::Moment;
+use super::moment::Moment;
 
 /// What a request can prove when it is answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::link) enum Kind {
     /// The server that it was sent to lives: reads and pings.
     Read,
     /// A leader, deposed or not, has heard from that server.
@@ -45,16 +45,16 @@ pub(super) enum Kind {
 
 /// The times of the proof, as parts of the session's timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Cadence {
+pub(in crate::link) struct ProbeIntervals {
     /// M: within any such time the leader sends its followers one PING.
-    pub(super) ping_within: Duration,
+    pub(in crate::link) ping_within: Duration,
     /// q: a probe goes out when nothing of its kind was sent for this long.
-    pub(super) probe_after: Duration,
+    pub(in crate::link) probe_after: Duration,
     /// A probe that is not answered for this long is the reason to go to another server.
-    pub(super) patience: Duration,
+    pub(in crate::link) patience: Duration,
 }
 
-impl Cadence {
+impl ProbeIntervals {
     /// For a session of `timeout`, in an ensemble whose `tick` (`tickTime`) may be known.
     ///
     /// The leader wakes every `tick / 2` and sends a PING each time, a little later when it is
@@ -67,7 +67,7 @@ impl Cadence {
     ///
     /// Where M is T/3, q is T/11, so that the fourth probe after a (1) is a (2) for round trips of
     /// up to T/33. With T/12 it would be the fifth for any: each base older by a probe.
-    pub(super) fn of(timeout: Duration, tick: Option<Duration>) -> Self {
+    pub(in crate::link) fn of(timeout: Duration, tick: Option<Duration>) -> Self {
         let third = timeout / 3;
         Self {
             ping_within: tick.map_or(third, |tick| tick.min(third.max(tick * 2 / 3))),
@@ -81,7 +81,7 @@ impl Cadence {
     /// With a known tick M is never too small, but little is left of the session when it is proven:
     /// of less than a tick, nothing. With an unknown one M is too small below a tick and a half, and
     /// no server tells a client the tick.
-    pub(super) fn doubt(timeout: Duration, tick: Option<Duration>) -> Option<String> {
+    pub(in crate::link) fn doubt(timeout: Duration, tick: Option<Duration>) -> Option<String> {
         let least = tick.unwrap_or(USUAL_TICK) * 2;
         (timeout < least).then(|| {
             let granted = format!("the servers have granted a session timeout of {timeout:?}");
@@ -104,7 +104,7 @@ const USUAL_TICK: Duration = Duration::from_secs(2);
 
 /// How a connection's session came to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Opening {
+pub(in crate::link) enum Opening {
     /// Created: a write, so its sending is a proven base.
     Created,
     /// Resumed: at a deposed leader, perhaps, so its sending is assumed until a write is answered.
@@ -115,7 +115,7 @@ pub(super) enum Opening {
 /// beside what is known of the request, and to be dropped if it is answered with an error or not
 /// at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Sent {
+pub(in crate::link) struct Sent {
     kind: Kind,
     at: Moment,
     /// As (2): the newest `s1` whose `r1` lies at least M before this sending.
@@ -133,10 +133,10 @@ pub(crate) struct Bases {
 
 /// A probe to be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Probe {
-    pub(super) kind: Kind,
+pub(in crate::link) struct Probe {
+    pub(in crate::link) kind: Kind,
     /// When, if nothing of its kind is sent before.
-    pub(super) due: Moment,
+    pub(in crate::link) due: Moment,
 }
 
 /// The proofs of one connection. What is half built ends with it: a new connection has a new
@@ -154,8 +154,8 @@ pub(super) struct Probe {
 ///   too late. Groups begin at least M/16 apart and live for M, so there are at most
 ///   [`GROUPS_MOST`].
 #[derive(Debug)]
-pub(super) struct Chain {
-    cadence: Cadence,
+pub(in crate::link) struct Chain {
+    intervals: ProbeIntervals,
     /// The latest moment that it was told of. Threads read the clock before they take the lock
     /// under which they call: a moment may be told late, and then counts as this one. It is before
     /// the request's bytes go out, or after the answer's came in, all the same.
@@ -185,9 +185,13 @@ const GROUPS_MOST: usize = GROUPS_IN_M as usize + 2;
 
 impl Chain {
     /// For a connection whose handshake was sent at `sent_at` and answered.
-    pub(super) fn new(cadence: Cadence, opening: Opening, sent_at: Moment) -> Self {
+    pub(in crate::link) fn new(
+        intervals: ProbeIntervals,
+        opening: Opening,
+        sent_at: Moment,
+    ) -> Self {
         Self {
-            cadence,
+            intervals,
             latest: sent_at,
             young: VecDeque::new(),
             ripe: None,
@@ -200,7 +204,7 @@ impl Chain {
 
     /// A request is about to be sent: to be called in the order of sending, and before the first
     /// of its bytes is written.
-    pub(super) fn sent(&mut self, kind: Kind, now: Moment) -> Sent {
+    pub(in crate::link) fn sent(&mut self, kind: Kind, now: Moment) -> Sent {
         let now = self.on(now);
         if kind != Kind::Read {
             self.last_probe = now;
@@ -218,7 +222,7 @@ impl Chain {
 
     /// `request`, sent on this connection, was answered without error: to be called in the order
     /// of the answers.
-    pub(super) fn answered(&mut self, request: Sent, now: Moment) -> Bases {
+    pub(in crate::link) fn answered(&mut self, request: Sent, now: Moment) -> Bases {
         let now = self.on(now);
         self.note(request.at, now);
         if request.kind == Kind::Read {
@@ -234,19 +238,19 @@ impl Chain {
     }
 
     /// How long a request may go unanswered before another server is tried.
-    pub(super) fn patience(&self) -> Duration {
-        self.cadence.patience
+    pub(in crate::link) fn patience(&self) -> Duration {
+        self.intervals.patience
     }
 
     /// The next probe. `writes`: a node of ours stands, or is next in line.
-    pub(super) fn next_probe(&self, writes: bool) -> Probe {
+    pub(in crate::link) fn next_probe(&self, writes: bool) -> Probe {
         let (kind, last) = if writes {
             (Kind::Write, self.last_write)
         } else {
             (Kind::Sync, Some(self.last_probe))
         };
         // After a resume nothing is proven until a write is answered: at once.
-        let due = last.map_or(self.latest, |last| last.plus(self.cadence.probe_after));
+        let due = last.map_or(self.latest, |last| last.plus(self.intervals.probe_after));
         Probe { kind, due }
     }
 
@@ -254,7 +258,7 @@ impl Chain {
     fn on(&mut self, now: Moment) -> Moment {
         self.latest = self.latest.max(now);
         while let Some(group) = self.young.front()
-            && group.last_answered.plus(self.cadence.ping_within) <= self.latest
+            && group.last_answered.plus(self.intervals.ping_within) <= self.latest
         {
             self.ripe = self.ripe.max(Some(group.sent));
             self.young.pop_front();
@@ -264,7 +268,7 @@ impl Chain {
 
     /// Remembers a (1).
     fn note(&mut self, sent: Moment, answered: Moment) {
-        let span = self.cadence.ping_within / GROUPS_IN_M;
+        let span = self.intervals.ping_within / GROUPS_IN_M;
         match self.young.back_mut() {
             Some(group) if answered < group.first_answered.plus(span) => {
                 group.last_answered = answered;

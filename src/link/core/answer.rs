@@ -78,11 +78,11 @@ pub(crate) struct Lost {
 }
 
 /// After so many breaks in a row that met the same request, that request is taken for their cause.
-pub(super) const MOST_BREAKS: u32 = 3;
+pub(in crate::link) const MOST_BREAKS: u32 = 3;
 
 impl Lost {
     /// Not by what the server did.
-    pub(super) fn by_us(bytes: usize) -> Self {
+    pub(in crate::link) fn by_us(bytes: usize) -> Self {
         Self {
             bytes,
             ..Self::default()
@@ -151,7 +151,7 @@ pub(crate) enum Batching {
 }
 
 /// What came for one request, not yet looked at.
-pub(super) enum RawReply {
+pub(in crate::link) enum RawReply {
     Reply {
         asked: i32,
         expected: Expected,
@@ -165,7 +165,7 @@ pub(super) enum RawReply {
 }
 
 impl RawReply {
-    pub(super) fn decode(self, malformed: &mut Option<Malformed>) -> Answer {
+    pub(in crate::link) fn decode(self, malformed: &mut Option<Malformed>) -> Answer {
         match self {
             Self::Lost(lost) => NoReply::Lost(lost).into(),
             Self::Reply {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use zklock_protocol::{ErrorCode, Expected, Request, opcode};
 
+use super::answer::{Answer, Completion, Lost, NoReply};
 use super::caller::Caller;
 use super::frame;
 use super::packet::{self, Pack, Shape, TooLarge};
-use super::voice::{Answer, Completion, Lost, NoReply};
 
 /// Requests that one caller hears the answers to.
-pub(super) struct Group {
+pub(in crate::link) struct Group {
     frames: Vec<u8>,
     parts: Vec<Part>,
     /// In which it creates nodes, if in any: one for all.
@@ -29,16 +29,16 @@ struct Part {
 
 /// A packet among others.
 #[derive(Clone)]
-pub(super) struct Packet {
+pub(in crate::link) struct Packet {
     /// Where its frame is.
-    pub(super) frame: Range<usize>,
-    pub(super) shape: Shape,
+    pub(in crate::link) frame: Range<usize>,
+    pub(in crate::link) shape: Shape,
     /// What its answer looks like.
-    pub(super) expected: Expected,
+    pub(in crate::link) expected: Expected,
 }
 
 impl Group {
-    pub(super) fn encode(
+    pub(in crate::link) fn encode(
         requests: &[Request],
         completion: Arc<dyn Completion>,
     ) -> Result<Self, TooLarge> {
@@ -66,82 +66,82 @@ impl Group {
         })
     }
 
-    pub(super) fn folder(&self) -> Option<&str> {
+    pub(in crate::link) fn folder(&self) -> Option<&str> {
         self.folder.as_deref()
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::link) fn bytes(&self) -> usize {
         self.frames.len()
     }
 
     /// Of its requests.
-    pub(super) fn longest(&self) -> usize {
+    pub(in crate::link) fn longest(&self) -> usize {
         let bytes = self.parts.iter().map(|part| part.packet.frame.len());
         bytes.max().unwrap_or(0)
     }
 
     /// How many requests it has.
-    pub(super) fn len(&self) -> usize {
+    pub(in crate::link) fn len(&self) -> usize {
         self.parts.len()
     }
 
     /// How a part can share a packet.
-    pub(super) fn pack(&self, part: usize) -> Pack {
+    pub(in crate::link) fn pack(&self, part: usize) -> Pack {
         self.parts[part].pack
     }
 
     /// It will not be sent: its caller hears nothing.
-    pub(super) fn forget(mut self) {
+    pub(in crate::link) fn forget(mut self) {
         self.caller.forget();
     }
 
     /// For a group that shares no packet: its frames, and its caller.
-    pub(super) fn into_packets(self) -> (Vec<u8>, Vec<Packet>, Caller) {
+    pub(in crate::link) fn into_packets(self) -> (Vec<u8>, Vec<Packet>, Caller) {
         let packets = self.parts.into_iter().map(|part| part.packet);
         (self.frames, packets.collect(), self.caller)
     }
 
     /// Whether some of its requests can share a packet with each other.
-    pub(super) fn can_share_alone(&self) -> bool {
+    pub(in crate::link) fn can_share_alone(&self) -> bool {
         let several = |pack| self.parts.iter().filter(|part| part.pack == pack).count() > 1;
         several(Pack::Write) || several(Pack::List)
     }
 
     /// The kind of a part, and what is asked, without a header.
-    pub(super) fn record(&self, part: usize) -> (i32, &[u8]) {
+    pub(in crate::link) fn record(&self, part: usize) -> (i32, &[u8]) {
         let packet = &self.parts[part].packet;
         let frame = &self.frames[packet.frame.clone()];
         (packet.shape.opcode, frame::record(frame))
     }
 
     /// Appends the packet of a part by itself.
-    pub(super) fn write(&self, part: usize, frames: &mut Vec<u8>) -> (Shape, Expected) {
+    pub(in crate::link) fn write(&self, part: usize, frames: &mut Vec<u8>) -> (Shape, Expected) {
         let packet = self.parts[part].packet.clone();
         frames.extend_from_slice(&self.frames[packet.frame]);
         (packet.shape, packet.expected)
     }
 
     /// Whether no part of it is answered.
-    pub(super) fn is_fresh(&self) -> bool {
+    pub(in crate::link) fn is_fresh(&self) -> bool {
         self.answers.iter().all(Option::is_none)
     }
 
-    pub(super) fn is_answered(&self, part: usize) -> bool {
+    pub(in crate::link) fn is_answered(&self, part: usize) -> bool {
         self.answers[part].is_some()
     }
 
-    pub(super) fn answer(&mut self, part: usize, answer: Answer) {
+    pub(in crate::link) fn answer(&mut self, part: usize, answer: Answer) {
         self.answers[part] = Some(answer);
     }
 
     /// A part is refused in a packet, as it would be by itself.
-    pub(super) fn refused(&self, part: usize, error: ErrorCode) -> NoReply {
+    pub(in crate::link) fn refused(&self, part: usize, error: ErrorCode) -> NoReply {
         let asked = self.parts[part].packet.shape.opcode;
         NoReply::Refused { asked, error }
     }
 
     /// Some of its writes were not done: its lists, which were to see them, have not.
-    pub(super) fn forget_reads(&mut self) {
+    pub(in crate::link) fn forget_reads(&mut self) {
         for (part, answer) in self.parts.iter().zip(&mut self.answers) {
             if !opcode::is_write(part.packet.shape.opcode) {
                 *answer = None;
@@ -150,13 +150,13 @@ impl Group {
     }
 
     /// As the answer to a part that went down with its connection, or never went.
-    pub(super) fn lost(&self, part: usize) -> NoReply {
+    pub(in crate::link) fn lost(&self, part: usize) -> NoReply {
         NoReply::Lost(Lost::by_us(self.parts[part].packet.shape.bytes))
     }
 
     /// Tells the caller, if all is answered; otherwise gives the group back. To be called without
     /// locks.
-    pub(super) fn tell(mut self) -> Result<(), Self> {
+    pub(in crate::link) fn tell(mut self) -> Result<(), Self> {
         if self.answers.iter().any(Option::is_none) {
             return Err(self);
         }
@@ -166,7 +166,7 @@ impl Group {
     }
 
     /// That nothing will come. To be called without locks.
-    pub(super) fn tell_lost(mut self) {
+    pub(in crate::link) fn tell_lost(mut self) {
         for part in 0..self.len() {
             if !self.is_answered(part) {
                 self.answer(part, self.lost(part).into());

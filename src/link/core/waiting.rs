@@ -9,11 +9,12 @@
 //! Pure: who asks brings the time.
 
 use std::collections::{HashSet, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::batch::{MOST_BYTES, Outcome, Packing, Sign};
 use super::group::Group;
 use super::known::Known;
+use super::moment::Moment;
 
 /// So many packets keep a server busy: it takes some 50 us for each, and answers within a few
 /// hundred.
@@ -26,11 +27,11 @@ const MOST_REFUSALS: u32 = 3;
 const APART: u32 = 1_000;
 
 /// Groups that have not been said yet, in their order; of the present connection.
-pub(super) struct Waiting {
+pub(in crate::link) struct Waiting {
     groups: VecDeque<Group>,
     bytes: usize,
     /// When the first of them came.
-    since: Option<Instant>,
+    since: Option<Moment>,
     longest: Duration,
     experience: Experience,
 }
@@ -48,7 +49,7 @@ struct Experience {
 }
 
 impl Waiting {
-    pub(super) fn new(longest: Duration) -> Self {
+    pub(in crate::link) fn new(longest: Duration) -> Self {
         Self {
             groups: VecDeque::new(),
             bytes: 0,
@@ -58,42 +59,41 @@ impl Waiting {
         }
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::link) fn is_empty(&self) -> bool {
         self.groups.is_empty()
     }
 
     /// Of all who wait.
-    pub(super) fn bytes(&self) -> usize {
+    pub(in crate::link) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    pub(super) fn add(&mut self, group: Group) {
+    pub(in crate::link) fn add(&mut self, group: Group) {
         self.bytes += group.bytes();
         self.groups.push_back(group);
     }
 
     /// They are to wait. Returns whether that is news.
-    pub(super) fn begin_wait(&mut self, now: Instant) -> bool {
+    pub(in crate::link) fn begin_wait(&mut self, now: Moment) -> bool {
         let begins = self.since.is_none();
         self.since.get_or_insert(now);
         begins
     }
 
     /// For how long they may still wait, with so many packets in flight; `None`: not any longer.
-    pub(super) fn may_wait(&self, in_flight: usize, now: Instant) -> Option<Duration> {
+    pub(in crate::link) fn may_wait(&self, in_flight: usize, now: Moment) -> Option<Duration> {
         if in_flight < MOST_IN_FLIGHT {
             return None;
         }
         let since = self.since.unwrap_or(now);
-        self.longest
-            .checked_sub(now.saturating_duration_since(since))
+        self.longest.checked_sub(now.since(since))
     }
 
     /// What is to be said together next, and how. `is_harmless`: a hang-up would cost nobody a lock.
-    pub(super) fn next_batch(
+    pub(in crate::link) fn next_batch(
         &mut self,
         is_harmless: bool,
-        now: Instant,
+        now: Moment,
     ) -> Option<(Vec<Group>, Packing)> {
         let mut batch = NextBatch::default();
         let taken = self.groups.iter().take_while(|group| batch.takes(group));
@@ -112,7 +112,7 @@ impl Waiting {
     }
 
     /// What came of packets on this connection.
-    pub(super) fn note(&mut self, connection: u64, outcome: Outcome, now: Instant) {
+    pub(in crate::link) fn note(&mut self, connection: u64, outcome: Outcome, now: Moment) {
         let experience = &mut self.experience;
         let each = [
             (&mut experience.writes, outcome.writes),
@@ -140,7 +140,7 @@ impl Waiting {
     }
 
     /// The connection is gone: all that waited for it.
-    pub(super) fn take_all(&mut self) -> VecDeque<Group> {
+    pub(in crate::link) fn take_all(&mut self) -> VecDeque<Group> {
         self.bytes = 0;
         self.since = None;
         std::mem::take(&mut self.groups)
@@ -148,7 +148,7 @@ impl Waiting {
 }
 
 impl Experience {
-    fn packing(&mut self, groups: usize, is_harmless: bool, now: Instant) -> Packing {
+    fn packing(&mut self, groups: usize, is_harmless: bool, now: Moment) -> Packing {
         if self.apart > 0 {
             let groups = u32::try_from(groups).unwrap_or(u32::MAX);
             self.apart = self.apart.saturating_sub(groups);
@@ -193,13 +193,17 @@ mod tests {
 
     use zklock_protocol::{ANY_VERSION, Create, CreateForm, CreateMode, Request};
 
-    use super::super::voice::{Answer, Completion};
+    use super::super::answer::{Answer, Completion};
     use super::*;
 
     struct Nobody;
 
     impl Completion for Nobody {
         fn completed(&self, _answers: Vec<Answer>) {}
+    }
+
+    fn now() -> Moment {
+        Moment::from_nanos(1_000_000_000)
     }
 
     fn group(requests: &[Request]) -> Group {
@@ -230,7 +234,7 @@ mod tests {
     }
 
     /// The sizes of all batches, and whether their writes share packets.
-    fn batches(waiting: &mut Waiting, now: Instant) -> Vec<(usize, bool)> {
+    fn batches(waiting: &mut Waiting, now: Moment) -> Vec<(usize, bool)> {
         let next = || waiting.next_batch(true, now);
         let all = std::iter::from_fn(next);
         all.map(|(groups, packing)| (groups.len(), packing.writes))
@@ -239,22 +243,22 @@ mod tests {
 
     #[test]
     fn nobody_waits_for_longer_than_the_longest_wait_whoever_comes() {
-        let begun = Instant::now();
+        let begun = now();
         let mut waiting = waiting([delete()]);
         assert_eq!(waiting.may_wait(MOST_IN_FLIGHT - 1, begun), None);
         let all = Some(LONGEST_WAIT);
         assert_eq!(waiting.may_wait(MOST_IN_FLIGHT, begun), all);
         assert!(waiting.begin_wait(begun));
-        let later = begun + LONGEST_WAIT / 2;
+        let later = begun.plus(LONGEST_WAIT / 2);
         waiting.add(delete());
         assert!(!waiting.begin_wait(later), "counts from the first");
         assert_eq!(
             waiting.may_wait(MOST_IN_FLIGHT, later),
             Some(LONGEST_WAIT / 2)
         );
-        let end = begun + LONGEST_WAIT;
+        let end = begun.plus(LONGEST_WAIT);
         assert_eq!(waiting.may_wait(MOST_IN_FLIGHT, end), Some(Duration::ZERO));
-        let over = end + Duration::from_nanos(1);
+        let over = end.plus(Duration::from_nanos(1));
         assert_eq!(waiting.may_wait(MOST_IN_FLIGHT, over), None);
         assert_eq!(batches(&mut waiting, over), [(2, true)]);
         assert_eq!(waiting.bytes(), 0);
@@ -267,20 +271,20 @@ mod tests {
     fn contenders_of_one_folder_are_never_batched() {
         let folders = ["/a", "/b", "/a", "/c", "/b"];
         let mut waiting = waiting(folders.map(create));
-        let all = batches(&mut waiting, Instant::now());
+        let all = batches(&mut waiting, now());
         assert_eq!(all, [(2, true), (3, true)]);
     }
 
     #[test]
     fn one_caller_alone_shares_nothing() {
         let mut waiting = waiting([delete()]);
-        assert_eq!(batches(&mut waiting, Instant::now()), [(1, false)]);
+        assert_eq!(batches(&mut waiting, now()), [(1, false)]);
     }
 
     /// Each refusal costs all who shared the packet a second request.
     #[test]
     fn after_some_refusals_in_a_row_everybody_goes_alone_for_a_while() {
-        let now = Instant::now();
+        let now = now();
         let mut waiting = waiting([]);
         let pair = |waiting: &mut Waiting| {
             waiting.add(delete());
@@ -310,7 +314,7 @@ mod tests {
     #[test]
     fn what_a_server_does_not_know_is_not_sent_for_a_while() {
         const LONG: Duration = Duration::from_secs(3600);
-        let now = Instant::now();
+        let now = now();
         let mut waiting = waiting([delete(), delete()]);
         let unknown = Outcome {
             writes: Sign::Unknown,
@@ -320,10 +324,10 @@ mod tests {
         assert_eq!(batches(&mut waiting, now), [(2, false)]);
         waiting.add(delete());
         waiting.add(delete());
-        let relied_on = waiting.next_batch(false, now + LONG);
+        let relied_on = waiting.next_batch(false, now.plus(LONG));
         assert!(relied_on.is_some_and(|(_, packing)| !packing.writes));
         waiting.add(delete());
         waiting.add(delete());
-        assert_eq!(batches(&mut waiting, now + LONG), [(2, true)]);
+        assert_eq!(batches(&mut waiting, now.plus(LONG)), [(2, true)]);
     }
 }

@@ -10,10 +10,11 @@
 //! cost a connection again, and the next while is twice as long.
 
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use super::answer::MOST_BREAKS;
+use super::moment::Moment;
 use super::packet::Shape;
-use super::voice::MOST_BREAKS;
 
 /// For so many kinds and lengths of requests we remember how many breaks they met.
 const MOST_SHAPES: usize = 256;
@@ -28,16 +29,16 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// How often connections ended while a request of this kind and length was in flight, without one of
 /// them having been answered in between.
 #[derive(Default)]
-pub(super) struct PoisonCounts(HashMap<Shape, Count>);
+pub(in crate::link) struct PoisonCounts(HashMap<Shape, Count>);
 
 struct Count {
     breaks: u32,
-    last: Instant,
+    last: Moment,
 }
 
 impl PoisonCounts {
     /// One was answered.
-    pub(super) fn acquit(&mut self, shape: Shape) {
+    pub(in crate::link) fn acquit(&mut self, shape: Shape) {
         if !self.0.is_empty() {
             self.0.remove(&shape);
         }
@@ -45,20 +46,20 @@ impl PoisonCounts {
 
     /// A server has hung up with these in flight. However many there are of one shape, it is one
     /// break.
-    pub(super) fn hung_up(&mut self, in_flight: impl Iterator<Item = Shape>, now: Instant) {
+    pub(in crate::link) fn hung_up(&mut self, in_flight: impl Iterator<Item = Shape>, now: Moment) {
         for shape in in_flight.collect::<HashSet<_>>() {
             self.add(shape, now);
         }
     }
 
     /// We have ended a connection because this one was on its way for too long.
-    pub(super) fn too_slow(&mut self, stuck: Shape, now: Instant) {
+    pub(in crate::link) fn too_slow(&mut self, stuck: Shape, now: Moment) {
         if stuck.bytes >= LARGE {
             self.add(stuck, now);
         }
     }
 
-    fn add(&mut self, shape: Shape, now: Instant) {
+    fn add(&mut self, shape: Shape, now: Moment) {
         if self.0.len() < MOST_SHAPES || self.0.contains_key(&shape) {
             let count = self.0.entry(shape).or_insert(Count {
                 breaks: 0,
@@ -69,19 +70,19 @@ impl PoisonCounts {
         }
     }
 
-    pub(super) fn breaks(&self, shape: Shape) -> u32 {
+    pub(in crate::link) fn breaks(&self, shape: Shape) -> u32 {
         self.0.get(&shape).map_or(0, |count| count.breaks)
     }
 
     /// Whether it has met so many breaks, the last of them so lately, that it is not to be sent.
-    pub(super) fn forbids(&self, shape: Shape, now: Instant) -> bool {
+    pub(in crate::link) fn forbids(&self, shape: Shape, now: Moment) -> bool {
         self.0.get(&shape).is_some_and(|count| {
             let Some(doublings) = count.breaks.checked_sub(MOST_BREAKS) else {
                 return false;
             };
             let times = 1_u32.checked_shl(doublings).unwrap_or(u32::MAX);
             let pause = FIRST_PAUSE.saturating_mul(times).min(LONGEST_PAUSE);
-            now.saturating_duration_since(count.last) < pause
+            now.since(count.last) < pause
         })
     }
 }
@@ -89,6 +90,10 @@ impl PoisonCounts {
 #[cfg(all(test, not(shuttle)))]
 mod tests {
     use super::*;
+
+    fn now() -> Moment {
+        Moment::from_nanos(1_000_000_000)
+    }
 
     fn shape(bytes: usize) -> Shape {
         Shape { opcode: 1, bytes }
@@ -100,7 +105,7 @@ mod tests {
         let mut counts = PoisonCounts::default();
         let (culprit, beside) = (shape(1), shape(2));
         for breaks in 1..4 {
-            counts.hung_up([culprit, beside, culprit].into_iter(), Instant::now());
+            counts.hung_up([culprit, beside, culprit].into_iter(), now());
             counts.acquit(beside);
             assert_eq!(counts.breaks(culprit), breaks);
             assert_eq!(counts.breaks(beside), 0);
@@ -112,7 +117,7 @@ mod tests {
     /// And is tried again, less and less often, until it is answered.
     #[test]
     fn poison_is_not_sent_for_a_while() {
-        let (mut counts, mut now) = (PoisonCounts::default(), Instant::now());
+        let (mut counts, mut now) = (PoisonCounts::default(), now());
         for _ in 1..MOST_BREAKS {
             counts.hung_up([shape(1)].into_iter(), now);
             assert!(!counts.forbids(shape(1), now));
@@ -120,9 +125,9 @@ mod tests {
         for seconds in [10, 20, 40, 80, 160, 320, 600, 600] {
             counts.hung_up([shape(1)].into_iter(), now);
             assert!(!counts.forbids(shape(2), now), "it is innocent");
-            now += Duration::from_secs(seconds - 1);
+            now = now.plus(Duration::from_secs(seconds - 1));
             assert!(counts.forbids(shape(1), now), "{seconds}");
-            now += Duration::from_secs(1);
+            now = now.plus(Duration::from_secs(1));
             assert!(!counts.forbids(shape(1), now), "{seconds}");
         }
         counts.acquit(shape(1));
@@ -134,7 +139,7 @@ mod tests {
     fn what_is_short_holds_no_connection_up() {
         let mut counts = PoisonCounts::default();
         for bytes in [LARGE - 1, LARGE] {
-            counts.too_slow(shape(bytes), Instant::now());
+            counts.too_slow(shape(bytes), now());
         }
         assert_eq!(counts.breaks(shape(LARGE - 1)), 0);
         assert_eq!(counts.breaks(shape(LARGE)), 1);
@@ -144,10 +149,10 @@ mod tests {
     #[test]
     fn no_more_is_remembered_than_a_few_shapes() {
         let mut counts = PoisonCounts::default();
-        counts.hung_up((0..2 * MOST_SHAPES).map(shape), Instant::now());
+        counts.hung_up((0..2 * MOST_SHAPES).map(shape), now());
         assert_eq!(counts.0.len(), MOST_SHAPES);
         let known = *counts.0.keys().next().expect("some");
-        counts.hung_up([known].into_iter(), Instant::now());
+        counts.hung_up([known].into_iter(), now());
         assert_eq!(counts.breaks(known), 2);
     }
 }

@@ -16,10 +16,10 @@ pub(super) struct Ready {
 
 /// Ends the waits of one thread, from others: what is written to the first is read from the second.
 #[cfg(unix)]
-pub(super) struct Rouse(UnixStream, UnixStream);
+pub(super) struct Wakeup(UnixStream, UnixStream);
 
 #[cfg(unix)]
-impl Rouse {
+impl Wakeup {
     pub(super) fn new() -> io::Result<Self> {
         let (tell, told) = UnixStream::pair()?;
         tell.set_nonblocking(true)?;
@@ -28,14 +28,14 @@ impl Rouse {
     }
 
     /// Ends the wait that is under way, or the next.
-    pub(super) fn rouse(&self) {
+    pub(super) fn wake(&self) {
         use std::io::Write;
         // If it is full, the wait ends anyway.
         let _ = (&self.0).write(&[0]);
     }
 
     /// Waits until there is something to read, or if `to_write` until the socket takes more, or
-    /// [`rouse`](Self::rouse) was called, or for `limit`.
+    /// [`wake`](Self::wake) was called, or for `limit`.
     pub(super) fn wait(
         &self,
         socket: &TcpStream,
@@ -70,16 +70,16 @@ impl Rouse {
 
 /// Here nothing ends a wait: the reads that follow have a time limit instead.
 #[cfg(not(unix))]
-pub(super) struct Rouse;
+pub(super) struct Wakeup;
 
 #[cfg(not(unix))]
 #[expect(clippy::unused_self, clippy::unnecessary_wraps, reason = "as on Unix")]
-impl Rouse {
+impl Wakeup {
     pub(super) fn new() -> io::Result<Self> {
         Ok(Self)
     }
 
-    pub(super) fn rouse(&self) {}
+    pub(super) fn wake(&self) {}
 
     pub(super) fn wait(
         &self,

@@ -6,21 +6,21 @@ use zklock_protocol::{
 
 /// What can be seen of a request from outside: its kind and its length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Shape {
-    pub(super) opcode: i32,
+pub(in crate::link) struct Shape {
+    pub(in crate::link) opcode: i32,
     /// Of its frame, without the length before it.
-    pub(super) bytes: usize,
+    pub(in crate::link) bytes: usize,
 }
 
 /// A request that the server would not take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct TooLarge {
-    pub(super) bytes: usize,
+pub(in crate::link) struct TooLarge {
+    pub(in crate::link) bytes: usize,
 }
 
 /// How a request goes into one packet with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pack {
+pub(in crate::link) enum Pack {
     /// Into a multi, which is done whole or not at all.
     Write,
     /// Among several lists, each of which is answered for itself.
@@ -30,16 +30,16 @@ pub(super) enum Pack {
 }
 
 /// Of a frame of [`pack`], before and behind its parts: its header, and the mark of its end.
-pub(super) const PACK_BYTES: usize = 8 + PACK_PART_BYTES;
+pub(in crate::link) const PACK_BYTES: usize = 8 + PACK_PART_BYTES;
 /// Before each part: its kind, whether it is the last, an error.
-pub(super) const PACK_PART_BYTES: usize = 9;
+pub(in crate::link) const PACK_PART_BYTES: usize = 9;
 
 /// Before a frame.
 const LENGTH_BYTES: usize = 4;
 
 /// Appends the frame of a request, whose number is still to be set, or nothing if it would be longer
 /// than `most` without the length before it.
-pub(super) fn encode(
+pub(in crate::link) fn encode(
     request: &Request,
     frames: &mut Vec<u8>,
     most: usize,
@@ -69,7 +69,7 @@ fn append(frames: &mut Vec<u8>, opcode: i32, record: impl FnOnce(&mut Writer)) {
 
 /// Appends one frame, whose number is still to be set, for several requests of one kind of
 /// [`Pack`]: their opcodes and records. Returns what its answer looks like.
-pub(super) fn pack<'a>(
+pub(in crate::link) fn pack<'a>(
     kind: Pack,
     records: impl Iterator<Item = (i32, &'a [u8])>,
     frames: &mut Vec<u8>,
@@ -94,7 +94,7 @@ pub(super) fn pack<'a>(
 }
 
 /// How a request can share a packet.
-pub(super) fn pack_of(request: &Request) -> Pack {
+pub(in crate::link) fn pack_of(request: &Request) -> Pack {
     match request {
         Request::Create(_) | Request::Delete { .. } => Pack::Write,
         Request::GetChildren { watch: false, .. } => Pack::List,
@@ -103,7 +103,7 @@ pub(super) fn pack_of(request: &Request) -> Pack {
 }
 
 /// The folder of the node that a request creates.
-pub(super) fn creates_in(request: &Request) -> Option<&str> {
+pub(in crate::link) fn creates_in(request: &Request) -> Option<&str> {
     match request {
         Request::Create(node) => Some(node.path.rsplit_once('/').map_or("", |(folder, _)| folder)),
         _ => None,

@@ -38,11 +38,11 @@ impl Bench {
 }
 
 /// A link that is connected and open, and the number of that connection.
-fn speaking(server: &FakeServer) -> (Bench, Gate, Served, u64) {
-    let (bench, gate) = Setup::default().start(&[server.address]);
+fn speaking(server: &FakeServer) -> (Bench, LoopbackListener, Served, u64) {
+    let (bench, loopback) = Setup::default().start(&[server.address]);
     let (served, _) = server.grant(7, LONG);
     let connection = bench.opened();
-    (bench, gate, served, connection)
+    (bench, loopback, served, connection)
 }
 
 fn sync() -> Request {
@@ -79,7 +79,7 @@ fn soon(answers: &Receiver<Vec<Told>>) -> Vec<Told> {
 #[test]
 fn what_is_said_together_is_answered_together() {
     let server = FakeServer::start();
-    let (bench, _gate, mut served, connection) = speaking(&server);
+    let (bench, _loopback, mut served, connection) = speaking(&server);
     assert_eq!(connection, 1);
     let answers = bench.say(connection, &[create(3), children(), delete("/b")]);
     let asked: Vec<_> = (0..3).map(|_| served.request()).collect();
@@ -102,8 +102,8 @@ fn what_is_said_together_is_answered_together() {
 #[test]
 fn they_stand_in_one_order_with_those_of_the_crate() {
     let server = FakeServer::start();
-    let (bench, gate, mut served, connection) = speaking(&server);
-    let mut caller = Caller::enter(gate);
+    let (bench, loopback, mut served, connection) = speaking(&server);
+    let mut caller = Caller::enter(loopback);
     let first = bench.say(connection, &[sync()]);
     served.request();
     caller.request(70, DELETE);
@@ -124,8 +124,8 @@ fn they_stand_in_one_order_with_those_of_the_crate() {
 #[test]
 fn an_answer_of_ours_lets_the_next_of_the_crate_through() {
     let server = FakeServer::start();
-    let (bench, gate, mut served, connection) = speaking(&server);
-    let mut caller = Caller::enter(gate);
+    let (bench, loopback, mut served, connection) = speaking(&server);
+    let mut caller = Caller::enter(loopback);
     let answers = bench.say(connection, &[sync()]);
     served.request();
     caller.request(-2, frame::OP_PING);
@@ -138,7 +138,7 @@ fn an_answer_of_ours_lets_the_next_of_the_crate_through() {
 #[test]
 fn nothing_is_sent_on_another_connection_than_it_is_about() {
     let server = FakeServer::start();
-    let (bench, _gate) = Setup::default().start(&[server.address]);
+    let (bench, _loopback) = Setup::default().start(&[server.address]);
     let refused = |connection| {
         let (slot, answers) = inbox();
         let sent = bench
@@ -167,7 +167,7 @@ fn nothing_is_sent_on_another_connection_than_it_is_about() {
 #[test]
 fn a_break_answers_them_all_before_it_is_told() {
     let server = FakeServer::start();
-    let (bench, _gate, mut served, connection) = speaking(&server);
+    let (bench, _loopback, mut served, connection) = speaking(&server);
     let one = bench.say(connection, &[sync(), delete("/b"), sync()]);
     let other = bench.say(connection, &[sync()]);
     for _ in 0..4 {
@@ -193,7 +193,7 @@ fn a_break_answers_them_all_before_it_is_told() {
 fn a_server_that_cannot_say_what_became_of_a_request_is_left() {
     for err in [frame::ERR_CONNECTION_LOSS, frame::ERR_OPERATION_TIMEOUT] {
         let server = FakeServer::start();
-        let (bench, _gate, mut served, connection) = speaking(&server);
+        let (bench, _loopback, mut served, connection) = speaking(&server);
         let one = bench.say(connection, &[delete("/a")]);
         let other = bench.say(connection, &[delete("/b")]);
         for _ in 0..2 {
@@ -224,7 +224,7 @@ fn a_reply_of_another_kind_breaks_the_connection() {
     ];
     for (request, record) in lies {
         let server = FakeServer::start();
-        let (bench, _gate, mut served, connection) = speaking(&server);
+        let (bench, _loopback, mut served, connection) = speaking(&server);
         let lied_to = bench.say(connection, &[request]);
         let behind = bench.say(connection, &[sync()]);
         served.request();
@@ -240,7 +240,7 @@ fn a_reply_of_another_kind_breaks_the_connection() {
 #[test]
 fn a_request_that_no_server_takes_is_not_sent() {
     let server = FakeServer::start();
-    let (bench, _gate, mut served, connection) = speaking(&server);
+    let (bench, _loopback, mut served, connection) = speaking(&server);
     let (slot, answers) = inbox();
     let most = frame::MAX_REQUEST_BYTES;
     let around = 8 + 6 + 4 + 4 + 4;
@@ -259,7 +259,7 @@ fn a_request_that_no_server_takes_is_not_sent() {
 #[test]
 fn a_stat_says_what_it_says() {
     let server = FakeServer::start();
-    let (bench, _gate, mut served, connection) = speaking(&server);
+    let (bench, _loopback, mut served, connection) = speaking(&server);
     let answers = bench.say(
         connection,
         &[Request::Exists {
@@ -302,7 +302,7 @@ fn a_stat_says_what_it_says() {
 #[test]
 fn a_full_send_window_stops_nobody() {
     let server = FakeServer::start();
-    let (bench, _gate, mut served, connection) = speaking(&server);
+    let (bench, _loopback, mut served, connection) = speaking(&server);
     let begun = Instant::now();
     let first = bench.say(connection, &[sync()]);
     let all: Vec<_> = (0..15)
@@ -332,7 +332,7 @@ fn a_full_send_window_stops_nobody() {
 #[test]
 fn what_a_server_did_not_take_goes_as_soon_as_it_does() {
     let server = FakeServer::start();
-    let (bench, _gate, mut served, connection) = speaking(&server);
+    let (bench, _loopback, mut served, connection) = speaking(&server);
     let begun = Instant::now();
     let _all: Vec<_> = (0..15)
         .map(|_| bench.say(connection, &[create(1 << 19)]))
@@ -350,7 +350,7 @@ fn what_a_server_did_not_take_goes_as_soon_as_it_does() {
 #[test]
 fn what_is_kept_for_a_server_is_bounded() {
     let server = FakeServer::start();
-    let (bench, _gate, mut served, connection) = speaking(&server);
+    let (bench, _loopback, mut served, connection) = speaking(&server);
     let mut said = 0;
     let refused = loop {
         let (slot, _) = inbox();
@@ -378,7 +378,7 @@ fn a_server_that_takes_nothing_is_given_up() {
         timeout,
         ..Setup::default()
     };
-    let (bench, _gate) = setup.start(&[server.address]);
+    let (bench, _loopback) = setup.start(&[server.address]);
     let (mut served, _) = server.grant(7, timeout);
     let connection = bench.opened();
     let begun = Instant::now();
@@ -410,7 +410,7 @@ fn a_server_that_takes_nothing_is_given_up() {
 fn nothing_that_is_said_at_once_is_left_behind() {
     const ROUNDS: usize = 2000;
     let server = FakeServer::start();
-    let (bench, _gate, mut served, connection) = speaking(&server);
+    let (bench, _loopback, mut served, connection) = speaking(&server);
     let round = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
         for _ in 0..2 {
@@ -437,7 +437,7 @@ fn nothing_that_is_said_at_once_is_left_behind() {
 #[test]
 fn a_request_that_servers_choke_on_is_suspected() {
     let server = FakeServer::start();
-    let (bench, _gate) = Setup::default().start(&[server.address]);
+    let (bench, _loopback) = Setup::default().start(&[server.address]);
     let poison = create(100_000);
     for round in 1..=3 {
         let (mut served, _) = server.grant(7, LONG);
@@ -468,7 +468,7 @@ fn a_request_that_servers_choke_on_is_suspected() {
 #[test]
 fn nothing_is_suspected_of_a_break_of_our_own() {
     let server = FakeServer::start();
-    let (bench, _gate) = Setup::default().start(&[server.address]);
+    let (bench, _loopback) = Setup::default().start(&[server.address]);
     let (_served, _) = server.grant(7, LONG);
     let (epoch, _) = bench.connected();
     let answers = bench.say(1, &[sync()]);

@@ -21,18 +21,18 @@
 
 use zklock_protocol::{ErrorCode, Part, Reply};
 
+use super::answer::{Answer, NoReply};
 use super::group::{Group, Packet};
 use super::packet::{self, Pack};
-use super::voice::{Answer, NoReply};
 
 /// Of one packet with several requests in it, whoever fills it. Far below the least `jute.maxbuffer`
 /// that an ensemble could live with, and so little that a server is never long at one packet.
-pub(super) const MOST_BYTES: usize = 16 << 10;
+pub(in crate::link) const MOST_BYTES: usize = 16 << 10;
 /// As many requests as one packet has at the most.
-pub(super) const MOST_PARTS: usize = 128;
+pub(in crate::link) const MOST_PARTS: usize = 128;
 
 /// Groups that were said together, and what is in which packet.
-pub(super) struct Batch {
+pub(in crate::link) struct Batch {
     groups: Vec<Group>,
     contents: Vec<Content>,
 }
@@ -52,38 +52,38 @@ enum Content {
 
 /// What kinds of requests may be packed.
 #[derive(Clone, Copy)]
-pub(super) struct Packing {
-    pub(super) writes: bool,
-    pub(super) lists: bool,
+pub(in crate::link) struct Packing {
+    pub(in crate::link) writes: bool,
+    pub(in crate::link) lists: bool,
 }
 
 impl Packing {
-    pub(super) const NONE: Self = Self {
+    pub(in crate::link) const NONE: Self = Self {
         writes: false,
         lists: false,
     };
 
-    pub(super) fn is_none(self) -> bool {
+    pub(in crate::link) fn is_none(self) -> bool {
         !self.writes && !self.lists
     }
 }
 
 /// How sharing packets has gone.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Outcome {
+pub(in crate::link) struct Outcome {
     /// A multi was done.
-    pub(super) done: bool,
+    pub(in crate::link) done: bool,
     /// A multi was refused.
-    pub(super) refused: bool,
+    pub(in crate::link) refused: bool,
     /// Of whether the server knows a request for several lists.
-    pub(super) lists: Sign,
+    pub(in crate::link) lists: Sign,
     /// The same of a multi.
-    pub(super) writes: Sign,
+    pub(in crate::link) writes: Sign,
 }
 
 /// What an answer, or its lack, says of whether a server knows a kind of request.
 #[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Sign {
+pub(in crate::link) enum Sign {
     #[default]
     Nothing,
     HungUp,
@@ -93,7 +93,7 @@ pub(super) enum Sign {
 
 impl Batch {
     /// All that has no answer yet: writes first, then what goes by itself, then lists.
-    pub(super) fn new(groups: Vec<Group>, packing: Packing) -> Self {
+    pub(in crate::link) fn new(groups: Vec<Group>, packing: Packing) -> Self {
         let (mut writes, mut others, mut lists) = (Vec::new(), Vec::new(), Vec::new());
         for (number, group) in groups.iter().enumerate() {
             for part in (0..group.len()).filter(|part| !group.is_answered(*part)) {
@@ -125,7 +125,7 @@ impl Batch {
     }
 
     /// Appends its packets.
-    pub(super) fn write(&self, frames: &mut Vec<u8>) -> Vec<Packet> {
+    pub(in crate::link) fn write(&self, frames: &mut Vec<u8>) -> Vec<Packet> {
         let each = self.contents.iter().map(|content| {
             let start = frames.len();
             let (shape, expected) = match content {
@@ -146,7 +146,7 @@ impl Batch {
 
     /// Hands every caller its answers, and returns the groups of which something was refused because
     /// of others, or of the packet. To be called without locks.
-    pub(super) fn completed(mut self, answers: Vec<Answer>) -> (Outcome, Vec<Group>) {
+    pub(in crate::link) fn completed(mut self, answers: Vec<Answer>) -> (Outcome, Vec<Group>) {
         let contents = std::mem::take(&mut self.contents);
         let mut outcome = Outcome::default();
         let mut undone = Vec::new();

@@ -3,17 +3,17 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::voice::{Answer, Completion};
+use super::answer::{Answer, Completion};
 
 /// Who hears the answers to so many requests, once. If that is dropped unanswered, as when a thread
 /// panics on the way, the caller hears that the answers are lost: nobody waits for ever.
-pub(super) struct Caller {
+pub(in crate::link) struct Caller {
     completion: Option<Arc<dyn Completion>>,
     requests: usize,
 }
 
 impl Caller {
-    pub(super) fn new(completion: Arc<dyn Completion>, requests: usize) -> Self {
+    pub(in crate::link) fn new(completion: Arc<dyn Completion>, requests: usize) -> Self {
         Self {
             completion: Some(completion),
             requests,
@@ -21,14 +21,14 @@ impl Caller {
     }
 
     /// To be called without locks.
-    pub(super) fn completed(mut self, answers: Vec<Answer>) {
+    pub(in crate::link) fn completed(mut self, answers: Vec<Answer>) {
         if let Some(completion) = self.completion.take() {
             completion.completed(answers);
         }
     }
 
     /// Nothing was sent, so nothing is to be heard.
-    pub(super) fn forget(&mut self) {
+    pub(in crate::link) fn forget(&mut self) {
         self.completion = None;
     }
 }

@@ -8,15 +8,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::chain::{Cadence, Opening};
 use super::clock::Moment;
+use super::core::chain::{Opening, ProbeIntervals};
+use super::core::frame::ConnectRequest;
 use super::dial::Dialled;
 use super::farewell;
-use super::frame::ConnectRequest;
 use super::guest::{Guest, Watching};
 use super::replies;
+use super::saved_session::SavedSession;
 use super::targets::{Target, Targets};
-use super::ticket::Ticket;
 use super::wire::{Server, Wire};
 use super::{AuthInfo, DialFailure, LinkEvent, Login};
 
@@ -32,12 +32,12 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
 const MOST_DOUBLINGS: u32 = 16;
 
 /// What is left from earlier connections.
-enum Past {
-    Nothing,
+enum PreviousSession {
+    None,
     /// A session to go on with.
-    Session(Ticket),
+    GoesOn(SavedSession),
     /// One that is over for us, and may live on at the servers, with its nodes.
-    ToClose(Ticket),
+    ToClose(SavedSession),
 }
 
 /// Why there was no connection.
@@ -81,7 +81,7 @@ impl From<io::Error> for Failure {
 
 struct Down<'a> {
     wire: &'a Arc<Wire>,
-    past: Past,
+    previous: PreviousSession,
     epochs: u64,
     connections: u64,
     targets: Targets,
@@ -99,7 +99,7 @@ struct Down<'a> {
 pub(super) fn run(wire: &Arc<Wire>) {
     let mut down = Down {
         wire,
-        past: Past::Nothing,
+        previous: PreviousSession::None,
         epochs: 0,
         connections: 0,
         targets: Targets::new(&wire.config.hosts),
@@ -113,14 +113,14 @@ pub(super) fn run(wire: &Arc<Wire>) {
         // Nobody else answers what is in flight.
         let _ = catch_unwind(AssertUnwindSafe(|| wire.drop_what_is_left()));
     }
-    farewell::part(wire, down.past.ticket(), &down.targets);
+    farewell::part(wire, down.previous.saved(), &down.targets);
 }
 
-impl Past {
-    fn ticket(&self) -> Option<&Ticket> {
+impl PreviousSession {
+    fn saved(&self) -> Option<&SavedSession> {
         match self {
-            Self::Nothing => None,
-            Self::Session(ticket) | Self::ToClose(ticket) => Some(ticket),
+            Self::None => None,
+            Self::GoesOn(saved) | Self::ToClose(saved) => Some(saved),
         }
     }
 }
@@ -208,9 +208,9 @@ impl Down<'_> {
     /// than two of them left when a silent connection has been given up. Doubled after each round,
     /// for servers that are slow.
     fn dial_limit(&self) -> Duration {
-        let (timeout, most) = match &self.past {
-            Past::Session(ticket) => {
-                let timeout = ticket.epoch.lease().timeout();
+        let (timeout, most) = match &self.previous {
+            PreviousSession::GoesOn(saved) => {
+                let timeout = saved.epoch.lease().timeout();
                 (timeout, timeout / 12)
             }
             _ => (self.wire.config.session_timeout, FIRST_DIAL_AT_MOST),
@@ -226,7 +226,7 @@ impl Down<'_> {
     /// Connects to `target`, with the session that there was or else with a new one.
     fn attempt(&mut self, target: &Target, limit: Duration) -> Result<Arc<Server>, Failure> {
         self.end_lost_session();
-        if let Past::Session(_) = self.past
+        if let PreviousSession::GoesOn(_) = self.previous
             && let Some(server) = self.resume(target, limit)?
         {
             return Ok(server);
@@ -237,22 +237,22 @@ impl Down<'_> {
 
     /// Goes on with the session. `Ok(None)`: it is over.
     fn resume(&mut self, target: &Target, limit: Duration) -> Result<Option<Arc<Server>>, Failure> {
-        let Past::Session(ticket) = &self.past else {
+        let PreviousSession::GoesOn(saved) = &self.previous else {
             return Ok(None);
         };
-        let epoch = Arc::clone(&ticket.epoch);
+        let epoch = Arc::clone(&saved.epoch);
         // An answer after the lease has run out is of no use.
         let lease = epoch.lease();
         let left = lease
             .ends()
-            .map_or(Duration::ZERO, |ends| ends.since(lease.now()));
+            .map_or(Duration::ZERO, |ends| ends.since(epoch.now()));
         let mut server = Dialled::connect(self.wire, target, limit.min(left))?;
         // A server that lags behind what the session has seen refuses.
         let last_zxid_seen = self.wire.state.lock().last_zxid;
-        let (response, sent_at) = server.shake_hands(&ticket.request(last_zxid_seen))?;
+        let (response, sent_at) = server.shake_hands(&saved.request(last_zxid_seen))?;
         if response.timeout_ms <= 0 {
             self.session_over("the server has expired it");
-            self.past = Past::Nothing;
+            self.previous = PreviousSession::None;
             return Ok(None);
         }
         // Our session is over, whatever that server means by it; this one is nobody's.
@@ -263,7 +263,7 @@ impl Down<'_> {
             return Ok(None);
         }
         // The server now expires it after what it has granted this time: that may be less.
-        if lease.resumed(response.timeout(), sent_at, lease.now()) {
+        if lease.resumed(response.timeout(), sent_at, epoch.now()) {
             let opening = Opening::Resumed;
             return self.establish(target, server, opening, sent_at).map(Some);
         }
@@ -278,14 +278,14 @@ impl Down<'_> {
     /// timeout. An address that cannot be talked to has failed, as for any other purpose; one that
     /// keeps silent must not cost the next session more than this one time.
     fn bury(&mut self, target: &Target, limit: Duration) -> Result<(), Failure> {
-        let Past::ToClose(ticket) = &self.past else {
+        let PreviousSession::ToClose(saved) = &self.previous else {
             return Ok(());
         };
         let limit = limit.min(FIRST_DIAL_AT_MOST);
         let mut server = Dialled::connect(self.wire, target, limit)?;
         // Any server will do, however far it lags.
-        match server.shake_hands(&ticket.request(0)) {
-            Ok((response, _)) if response.timeout_ms <= 0 => self.past = Past::Nothing,
+        match server.shake_hands(&saved.request(0)) {
+            Ok((response, _)) if response.timeout_ms <= 0 => self.previous = PreviousSession::None,
             Ok(_) => self.close_remains(&mut server),
             Err(error) if error.kind() == io::ErrorKind::TimedOut => {
                 say!(
@@ -293,7 +293,7 @@ impl Down<'_> {
                     Debug,
                     "closing the lost session: {error}; it goes when it expires"
                 );
-                self.past = Past::Nothing;
+                self.previous = PreviousSession::None;
             }
             Err(error) => return Err(Failure::Here(error)),
         }
@@ -308,7 +308,7 @@ impl Down<'_> {
                 "closing the lost session: {error}; it goes when it expires"
             );
         }
-        self.past = Past::Nothing;
+        self.previous = PreviousSession::None;
     }
 
     /// Makes a new session.
@@ -335,8 +335,8 @@ impl Down<'_> {
         }
         self.wire.state.lock().begins_to_see();
         self.epochs += 1;
-        let ticket = Ticket::new(self.wire, self.epochs, response, sent_at);
-        self.past = Past::Session(ticket);
+        let saved = SavedSession::new(self.wire, self.epochs, response, sent_at);
+        self.previous = PreviousSession::GoesOn(saved);
         self.establish(target, server, Opening::Created, sent_at)
     }
 
@@ -379,10 +379,10 @@ impl Down<'_> {
         opening: Opening,
         sent_at: Moment,
     ) -> Result<Arc<Server>, Failure> {
-        let Some(ticket) = self.past.ticket() else {
+        let Some(saved) = self.previous.saved() else {
             unreachable!("called with a session");
         };
-        let epoch = Arc::clone(&ticket.epoch);
+        let epoch = Arc::clone(&saved.epoch);
         let config = &self.wire.config;
         let login = config.login.iter().map(Credentials::Login);
         for credentials in login.chain(config.auth.iter().map(Credentials::Auth)) {
@@ -416,8 +416,8 @@ impl Down<'_> {
             // Its good-bye goes to another server.
             return Err(Failure::Final);
         }
-        let cadence = Cadence::of(epoch.lease().timeout(), self.wire.config.tick);
-        state.connected(&server, cadence, opening, sent_at);
+        let intervals = ProbeIntervals::of(epoch.lease().timeout(), self.wire.config.tick);
+        state.connected(&server, intervals, opening, sent_at);
         // With a node that stands, before what the session will repeat.
         state.probe(&server, &self.wire.config.chroot);
         let mut over = Vec::new();
@@ -428,8 +428,8 @@ impl Down<'_> {
         self.wire.flush(&server);
         drop(over);
         to_leave.iter().for_each(|(guest, _)| guest.flush());
-        let resumed = match &mut self.past {
-            Past::Session(ticket) => std::mem::replace(&mut ticket.announced, true),
+        let resumed = match &mut self.previous {
+            PreviousSession::GoesOn(saved) => std::mem::replace(&mut saved.announced, true),
             _ => false,
         };
         self.wire.state.lock().sessions_survive |= resumed;
@@ -449,7 +449,7 @@ impl Down<'_> {
             epoch.timeout()
         );
         if self.doubted != Some(timeout)
-            && let Some(doubt) = Cadence::doubt(timeout, config.tick)
+            && let Some(doubt) = ProbeIntervals::doubt(timeout, config.tick)
         {
             self.doubted = Some(timeout);
             say!(self.wire, Warn, "{target}: {doubt}");
@@ -475,21 +475,23 @@ impl Down<'_> {
 
     /// Notices when the lease has run out, or was sealed by the session above.
     fn end_lost_session(&mut self) {
-        if let Past::Session(ticket) = &self.past
-            && !ticket.epoch.lease().is_alive()
+        if let PreviousSession::GoesOn(saved) = &self.previous
+            && !saved.epoch.is_alive()
         {
             self.session_over("no server was reached before its lease ran out");
         }
     }
 
     fn session_over(&mut self, why: &str) {
-        let Past::Session(ticket) = std::mem::replace(&mut self.past, Past::Nothing) else {
+        let PreviousSession::GoesOn(saved) =
+            std::mem::replace(&mut self.previous, PreviousSession::None)
+        else {
             return;
         };
-        let epoch = Arc::clone(&ticket.epoch);
+        let epoch = Arc::clone(&saved.epoch);
         epoch.lease().seal();
-        let announced = ticket.announced;
-        self.past = Past::ToClose(ticket);
+        let announced = saved.announced;
+        self.previous = PreviousSession::ToClose(saved);
         let session_id = epoch.session_id();
         if announced {
             self.wire.tell(LinkEvent::Expired { epoch });
@@ -534,8 +536,8 @@ impl Down<'_> {
         let until = Instant::now() + longest.min(LONGEST_PAUSE).mul_f64(random_fraction());
         loop {
             self.end_lost_session();
-            let session = match &self.past {
-                Past::Session(ticket) => Some(Arc::clone(&ticket.epoch)),
+            let session = match &self.previous {
+                PreviousSession::GoesOn(saved) => Some(Arc::clone(&saved.epoch)),
                 _ => None,
             };
             let mut state = self.wire.state.lock();
@@ -543,10 +545,10 @@ impl Down<'_> {
             if state.closing || now >= until {
                 return;
             }
-            let wake = match session.as_ref().map(|epoch| epoch.lease()) {
+            let wake = match &session {
                 // Looked at again under the lock, as `abandon` seals first and notifies then.
-                Some(lease) => match lease.next_look(lease.now()) {
-                    Some(look) if lease.is_alive() => until.min(now + look),
+                Some(epoch) => match epoch.lease().next_look(epoch.now()) {
+                    Some(look) if epoch.is_alive() => until.min(now + look),
                     _ => continue,
                 },
                 None => until,

@@ -10,8 +10,8 @@ fn at(nanos: u64) -> Moment {
     Moment::from_nanos(BEGIN + nanos)
 }
 
-fn cadence() -> Cadence {
-    Cadence {
+fn intervals() -> ProbeIntervals {
+    ProbeIntervals {
         ping_within: Duration::from_nanos(M),
         probe_after: Duration::from_nanos(M / 4),
         patience: Duration::from_nanos(M / 2),
@@ -74,7 +74,7 @@ fn play(
     history: Vec<(u64, Step)>,
     mut check: impl FnMut(Bases, &Log) -> Result<(), TestCaseError>,
 ) -> Result<(), TestCaseError> {
-    let mut chain = Chain::new(cadence(), Opening::Resumed, at(0));
+    let mut chain = Chain::new(intervals(), Opening::Resumed, at(0));
     let mut log = Log::default();
     let mut in_flight = VecDeque::new();
     let mut now = 0;
@@ -126,7 +126,7 @@ proptest! {
 #[test]
 fn takes_three_steps_each_at_its_bound() {
     let base = |short_of_m: u64| {
-        let mut chain = Chain::new(cadence(), Opening::Created, at(0));
+        let mut chain = Chain::new(intervals(), Opening::Created, at(0));
         let one = chain.sent(Kind::Read, at(10));
         assert_eq!(chain.answered(one, at(20)), Bases::default());
         // A nanosecond too early for a (2), and sent before the answer to (2), so no (3).
@@ -147,7 +147,7 @@ fn takes_three_steps_each_at_its_bound() {
 
 #[test]
 fn a_sync_proves_nothing_until_a_write_is_answered() {
-    let mut chain = Chain::new(cadence(), Opening::Resumed, at(0));
+    let mut chain = Chain::new(intervals(), Opening::Resumed, at(0));
     let sync = chain.sent(Kind::Sync, at(1));
     let assumed = chain.answered(sync, at(2));
     assert_eq!((assumed.assumed, assumed.proven), (Some(at(0)), None));
@@ -157,7 +157,7 @@ fn a_sync_proves_nothing_until_a_write_is_answered() {
 
 #[test]
 fn a_moment_that_is_told_late_counts_as_the_latest() {
-    let mut chain = Chain::new(cadence(), Opening::Created, at(0));
+    let mut chain = Chain::new(intervals(), Opening::Created, at(0));
     let one = chain.sent(Kind::Read, at(10));
     chain.answered(one, at(20));
     assert_eq!(chain.sent(Kind::Read, at(5)).at, at(20));
@@ -166,7 +166,7 @@ fn a_moment_that_is_told_late_counts_as_the_latest() {
 /// However much is sent in however short a time.
 #[test]
 fn a_flood_takes_no_more_room() {
-    let mut chain = Chain::new(cadence(), Opening::Created, at(0));
+    let mut chain = Chain::new(intervals(), Opening::Created, at(0));
     for now in 0..M * 4 {
         let read = chain.sent(Kind::Read, at(now));
         chain.answered(read, at(now));
@@ -182,7 +182,7 @@ fn traffic_of_its_kind_does_for_a_probe() {
         (probe.kind, probe.due)
     };
     let q = M / 4;
-    let mut chain = Chain::new(cadence(), Opening::Created, at(0));
+    let mut chain = Chain::new(intervals(), Opening::Created, at(0));
     assert_eq!(due(&chain, true), (Kind::Write, at(q)));
     chain.sent(Kind::Read, at(10));
     assert_eq!(due(&chain, false), (Kind::Sync, at(q)));
@@ -196,7 +196,7 @@ fn traffic_of_its_kind_does_for_a_probe() {
 
 #[test]
 fn after_a_resume_a_probe_that_writes_is_due_at_once() {
-    let chain = Chain::new(cadence(), Opening::Resumed, at(0));
+    let chain = Chain::new(intervals(), Opening::Resumed, at(0));
     assert_eq!(chain.next_probe(true).due, at(0));
     assert_eq!(chain.next_probe(false).due, at(M / 4));
 }
@@ -205,7 +205,7 @@ fn after_a_resume_a_probe_that_writes_is_due_at_once() {
 fn m_follows_from_the_tick() {
     let m = |timeout, tick: Option<u64>| {
         let tick = tick.map(Duration::from_millis);
-        Cadence::of(Duration::from_millis(timeout), tick).ping_within
+        ProbeIntervals::of(Duration::from_millis(timeout), tick).ping_within
     };
     let millis = Duration::from_millis;
     assert_eq!(m(12_000, None), millis(4_000));
@@ -227,7 +227,7 @@ fn m_follows_from_the_tick() {
 fn a_timeout_that_may_be_less_than_two_ticks_is_doubted() {
     let doubt = |timeout, tick: Option<u64>| {
         let tick = tick.map(Duration::from_millis);
-        Cadence::doubt(Duration::from_millis(timeout), tick)
+        ProbeIntervals::doubt(Duration::from_millis(timeout), tick)
     };
     assert_eq!(doubt(4_000, None), None);
     let said = doubt(3_999, None).expect("the tick may be 2 s");
@@ -244,7 +244,7 @@ fn a_timeout_that_may_be_less_than_two_ticks_is_doubted() {
 /// Nothing but probes, late by `late` each, answered after `trip`: how old the proven base becomes
 /// at the least and at the most, once the chain is under way.
 fn ages_in_quiet_use(late: u64, trip: u64) -> (u64, u64) {
-    let mut chain = Chain::new(cadence(), Opening::Created, at(0));
+    let mut chain = Chain::new(intervals(), Opening::Created, at(0));
     let (mut base, mut youngest, mut oldest) = (at(0), u64::MAX, 0);
     for round in 0..40 {
         let sent = chain.next_probe(true).due.nanos() + late;
@@ -260,7 +260,7 @@ fn ages_in_quiet_use(late: u64, trip: u64) -> (u64, u64) {
     (youngest, oldest)
 }
 
-/// At q = M/4 the round trip decides which; the cadence of the library keeps clear of that.
+/// At q = M/4 the round trip decides which; the intervals of the library keeps clear of that.
 #[test]
 fn the_base_is_five_to_seven_probes_old_in_quiet_use() {
     let q = M / 4;

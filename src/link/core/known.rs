@@ -10,7 +10,9 @@
 //! as long. A try may cost the connection; where sessions do not survive that, it is made only while
 //! nothing is held.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use super::moment::Moment;
 
 /// After so many hang-ups in a row, a kind that nobody has ever answered is taken for unknown ...
 const HANG_UPS: u32 = 2;
@@ -25,7 +27,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 3600);
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     /// Until when it is not asked, if it is believed to be unknown.
-    off_until: Option<Instant>,
+    off_until: Option<Moment>,
     /// How often in a row that was so.
     pauses: u32,
     hang_ups: u32,
@@ -37,7 +39,7 @@ pub(crate) struct Known {
 
 impl Known {
     /// Whether to ask. `is_harmless`: a hang-up would cost nobody a lock.
-    pub(crate) fn may_ask(&self, now: Instant, is_harmless: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn may_ask(&self, now: Moment, is_harmless: impl FnOnce() -> bool) -> bool {
         self.off_until
             .is_none_or(|until| until <= now && is_harmless())
     }
@@ -53,17 +55,17 @@ impl Known {
     }
 
     /// A server said that it does not know it.
-    pub(crate) fn refused(&mut self, now: Instant) {
+    pub(crate) fn refused(&mut self, now: Moment) {
         let most = LONGEST_PAUSE.as_secs() / FIRST_PAUSE.as_secs();
         let times = 1_u64.checked_shl(self.pauses).unwrap_or(most).min(most);
         let pause = FIRST_PAUSE.saturating_mul(u32::try_from(times).unwrap_or(u32::MAX));
-        self.off_until = now.checked_add(pause);
+        self.off_until = Some(now.plus(pause));
         self.pauses = self.pauses.saturating_add(1);
     }
 
     /// A server hung up on this connection while one was in flight. Returns whether that is taken for
     /// a sign that it does not know it.
-    pub(crate) fn hung_up(&mut self, connection: u64, now: Instant) -> bool {
+    pub(crate) fn hung_up(&mut self, connection: u64, now: Moment) -> bool {
         if self.connection != connection {
             self.connection = connection;
             self.is_settled = false;
@@ -91,13 +93,17 @@ mod tests {
 
     const MINUTE: Duration = Duration::from_secs(60);
 
-    fn asks(known: &Known, now: Instant) -> bool {
+    fn now() -> Moment {
+        Moment::from_nanos(1_000_000_000)
+    }
+
+    fn asks(known: &Known, now: Moment) -> bool {
         known.may_ask(now, || true)
     }
 
     #[test]
     fn two_hang_ups_are_believed_of_what_nobody_has_answered() {
-        let (mut known, now) = (Known::default(), Instant::now());
+        let (mut known, now) = (Known::default(), now());
         assert!(!known.hung_up(1, now));
         // Several may be in flight.
         assert!(!known.hung_up(1, now) && asks(&known, now));
@@ -106,7 +112,7 @@ mod tests {
 
     #[test]
     fn a_hang_up_says_nothing_where_one_was_answered() {
-        let (mut known, now) = (Known::default(), Instant::now());
+        let (mut known, now) = (Known::default(), now());
         for connection in 1..100 {
             known.answered(connection);
             assert!(!known.hung_up(connection, now) && asks(&known, now));
@@ -124,14 +130,14 @@ mod tests {
 
     #[test]
     fn what_is_believed_is_tried_again_later_and_less_and_less() {
-        let (mut known, mut now) = (Known::default(), Instant::now());
+        let (mut known, mut now) = (Known::default(), now());
         known.refused(now);
         for minutes in [10, 20, 40, 80, 160, 320, 640, 1280, 1440, 1440] {
             assert!(!asks(
                 &known,
-                now + minutes * MINUTE - Duration::from_secs(1)
+                now.plus(minutes * MINUTE - Duration::from_secs(1))
             ));
-            now += minutes * MINUTE;
+            now = now.plus(minutes * MINUTE);
             assert!(asks(&known, now), "{minutes}");
             assert!(!known.may_ask(now, || false), "locks are held");
             let connection = u64::from(minutes);
@@ -145,6 +151,6 @@ mod tests {
         known.answered(9_999);
         assert!(asks(&known, now));
         known.refused(now);
-        assert!(asks(&known, now + 10 * MINUTE), "as at first");
+        assert!(asks(&known, now.plus(10 * MINUTE)), "as at first");
     }
 }

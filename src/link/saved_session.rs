@@ -3,24 +3,28 @@
 use std::sync::Arc;
 
 use super::clock::Moment;
-use super::frame::{ConnectRequest, ConnectResponse};
-use super::lease::Epoch;
+use super::core::frame::{ConnectRequest, ConnectResponse};
+use super::epoch::{Epoch, Granted};
 use super::wire::Wire;
 
 /// What it takes to go on with a session on another connection.
-pub(super) struct Ticket {
+pub(super) struct SavedSession {
     pub(super) epoch: Arc<Epoch>,
     pub(super) password: Vec<u8>,
     /// The session above has heard of it.
     pub(super) announced: bool,
 }
 
-impl Ticket {
+impl SavedSession {
     pub(super) fn new(wire: &Wire, number: u64, granted: ConnectResponse, sent_at: Moment) -> Self {
-        let (timeout, clock) = (granted.timeout(), wire.config.clock.clone());
-        let epoch = Epoch::on_clock(number, granted.session_id, timeout, sent_at, clock);
+        let granted_now = Granted {
+            session_id: granted.session_id,
+            timeout: granted.timeout(),
+            sent_at,
+        };
+        let (clock, by_sync) = (wire.config.clock.clone(), wire.config.probe_by_sync);
         Self {
-            epoch: Arc::new(epoch.probed_by_sync(wire.config.probe_by_sync)),
+            epoch: Arc::new(Epoch::begun(number, granted_now, clock, by_sync)),
             password: granted.password,
             announced: false,
         }
