@@ -17,7 +17,7 @@ pub(crate) struct Epoch {
     session_id: i64,
     timeout: Duration,
     clock: Clock,
-    lease: Lease,
+    lease: Arc<Lease>,
     nodes: Mutex<Nodes>,
 }
 
@@ -63,7 +63,7 @@ impl Epoch {
             session_id,
             timeout,
             clock,
-            lease: Lease::new(timeout, sent_at, by_sync),
+            lease: Arc::new(Lease::new(timeout, sent_at, by_sync)),
             nodes: Mutex::default(),
         }
     }
@@ -86,6 +86,11 @@ impl Epoch {
     #[inline]
     pub(crate) fn lease(&self) -> &Lease {
         &self.lease
+    }
+
+    /// The cell that the core writes.
+    pub(super) fn cell(&self) -> Arc<Lease> {
+        Arc::clone(&self.lease)
     }
 
     /// The present moment on the clock under the lease.

@@ -7,11 +7,11 @@
 use std::time::{Duration, Instant};
 
 use super::Link;
-use super::core::frame;
 use super::dial::Dialled;
 use super::saved_session::SavedSession;
+use super::server::Server;
 use super::targets::Targets;
-use super::wire::{Server, Wire, say};
+use super::wire::{Wire, say};
 
 /// What one server is given.
 const ONE_SERVER: Duration = Duration::from_secs(1);
@@ -27,7 +27,7 @@ impl Link {
         let deadline = now + bound;
         let server = {
             let mut state = self.wire.state.lock();
-            state.closing = true;
+            state.core.close();
             state.close_by.get_or_insert(deadline);
             state.server.clone()
         };
@@ -39,7 +39,7 @@ impl Link {
             server.cut();
         }
         let mut state = self.wire.state.lock();
-        while !state.session_closed && !state.parted {
+        while !state.core.is_session_closed() && !state.parted {
             if self
                 .wire
                 .changed
@@ -54,15 +54,11 @@ impl Link {
     /// Behind all that is in flight: the server has done that before it answers.
     fn say_goodbye(&self, server: &Server, deadline: Instant) {
         let wire = &self.wire;
-        let mut state = wire.state.lock();
-        state.say_waiting(server);
-        state.queue_all_held(server);
-        let farewell = frame::request(state.in_flight.close_session(), frame::OP_CLOSE);
-        state.queue(server, &farewell);
-        drop(state);
+        let now = server.epoch.now();
+        wire.state.lock().core.say_goodbye(now);
         wire.flush(server);
         let mut state = wire.state.lock();
-        while !state.session_closed && state.server.is_some() {
+        while !state.core.is_session_closed() && state.server.is_some() {
             if wire.changed.wait_until(&mut state, deadline).timed_out() {
                 break;
             }
@@ -101,7 +97,7 @@ pub(super) fn on(wire: &Wire, server: Dialled<'_>, close_by: Option<Instant>) {
     // Without time it is said, and not waited for.
     server.allow(time_left(close_by).unwrap_or_default().min(ONE_SERVER));
     if server.close_session().is_ok() {
-        wire.state.lock().session_closed = true;
+        wire.state.lock().core.session_is_closed();
     }
 }
 
@@ -110,7 +106,7 @@ fn close_anywhere(wire: &Wire, saved: &SavedSession, targets: &Targets) -> bool 
     for target in targets.known_shuffled() {
         let (closed, close_by) = {
             let state = wire.state.lock();
-            (state.session_closed, state.close_by)
+            (state.core.is_session_closed(), state.close_by)
         };
         let Some(left) = time_left(close_by).filter(|_| !closed) else {
             return true;
@@ -126,7 +122,7 @@ fn close_anywhere(wire: &Wire, saved: &SavedSession, targets: &Targets) -> bool 
             });
         match gone {
             Ok(()) => {
-                wire.state.lock().session_closed = true;
+                wire.state.lock().core.session_is_closed();
                 return true;
             }
             Err(error) => {

@@ -8,14 +8,11 @@ use std::sync::Arc;
 use zklock_protocol::{CreateMode, Reader, Request, WatchKind, opcode};
 
 use super::core::frame::{self, Frame, FrameBuffer, Next, RequestHeader};
-use super::core::packet::Shape;
+use super::core::{Interest, Watching};
 use super::dial::is_timeout;
-use super::guest::{Guest, Interest, Watching};
-use super::wire::{MOST_OUTGOING_BYTES, Server, State, Wire, say};
-
-/// Of what is kept for a server that takes it slowly, handles of the crate have this much: what a
-/// program writes into its own nodes must not keep its locks from being asked for.
-const MOST_OF_HANDLES: usize = MOST_OUTGOING_BYTES / 2;
+use super::guest::Guest;
+use super::server::Server;
+use super::wire::{Wire, say};
 
 /// Relays the requests of a handle until it is gone. It is answered until it has said good-bye, also
 /// when the link has been closed: whoever drops it waits for that.
@@ -26,8 +23,10 @@ pub(super) fn run(wire: &Arc<Wire>, guest: &Arc<Guest>) {
     let _ = catch_unwind(AssertUnwindSafe(|| door.relay()));
     let mut state = wire.state.lock();
     state.guests.retain(|other| !Arc::ptr_eq(other, guest));
+    let over = state.core.handle_leaves(guest.id);
     drop(state);
-    wire.let_go(guest.leave());
+    guest.hang_up();
+    wire.let_go(over);
 }
 
 struct Door<'a> {
@@ -49,8 +48,11 @@ impl Door<'_> {
     fn relay(&self) {
         let mut buffer = FrameBuffer::new(frame::REQUEST_HEADER_BYTES, frame::MAX_REQUEST_BYTES);
         loop {
-            let read = self.guest.wait().and_then(|readable| {
-                if readable {
+            let read = self.guest.wait().and_then(|ready| {
+                if ready.writable {
+                    self.wire.flush_guest(self.guest);
+                }
+                if ready.readable {
                     buffer.fill(&mut self.guest.stream()).map(Some)
                 } else {
                     Ok(None)
@@ -105,7 +107,7 @@ impl Door<'_> {
         if let Some(server) = server {
             self.wire.flush(&server);
         }
-        self.guest.flush();
+        self.wire.flush_guest(self.guest);
         goes_on
     }
 
@@ -118,7 +120,7 @@ impl Door<'_> {
                 let mut looked_at_any = false;
                 for watching in &all {
                     // The end of the last interest takes the watch off the server.
-                    let (looked, over) = self.guest.stops(watching);
+                    let (looked, over) = self.stops(watching);
                     drop(over);
                     looked_at_any |= looked;
                 }
@@ -134,7 +136,7 @@ impl Door<'_> {
 
     fn answer(&self, header: RequestHeader, err: i32) {
         let mut state = self.wire.state.lock();
-        state.answer_locally(self.guest, header, err);
+        state.core.answer_locally(self.guest.id, header, err);
     }
 
     fn forward(&self, header: RequestHeader, frame: &mut [u8], watching: Option<&Watching>) {
@@ -145,28 +147,25 @@ impl Door<'_> {
             };
             // Before the request, so that an event that overtakes the answer finds it, and without
             // locks.
-            let interest =
-                watching.and_then(|watching| self.wire.interest(self.guest, watching, &server));
+            let watching = watching
+                .map(|watching| (watching, self.wire.interest(self.guest, watching, &server)));
+            let now = server.epoch.now();
             let mut state = self.wire.state.lock();
-            if !state.is_open(&server) {
-                continue;
-            }
-            let shape = Shape {
-                opcode: header.opcode,
-                bytes: frame::body_bytes(frame),
-            };
-            if let Err(err) = state.admits(&server, shape) {
-                state.answer_locally(self.guest, header, err);
+            let (connection, handle) = (server.connection, self.guest.id);
+            let forwarded = state
+                .core
+                .forward(connection, handle, frame, header, watching, now);
+            drop(state);
+            drop(forwarded.over);
+            if forwarded.is_done {
                 return;
             }
-            let before = watching.map(|watching| self.guest.asks(watching, interest));
-            // Nothing overtakes what was said before it.
-            state.say_waiting(&server);
-            state.forward(&server, self.guest, header, frame, watching);
-            drop(state);
-            drop(before);
-            return;
         }
+    }
+
+    fn stops(&self, watching: &Watching) -> (bool, Option<Arc<dyn Interest>>) {
+        let mut state = self.wire.state.lock();
+        state.core.stops_watching(self.guest.id, watching)
     }
 
     /// What a handle hears while there is no connection, or never will be.
@@ -176,21 +175,6 @@ impl Door<'_> {
         } else {
             frame::ERR_SESSION_EXPIRED
         }
-    }
-}
-
-impl State {
-    /// Whether such a request of a handle goes out now. If not, what the handle hears.
-    pub(super) fn admits(&self, server: &Server, shape: Shape) -> Result<(), i32> {
-        // Whoever asks again, though told not to, would break the next connection, under everybody.
-        if self.in_flight.is_poison(shape, server.epoch.now()) {
-            return Err(frame::ERR_MARSHALLING);
-        }
-        if self.kept_bytes() + shape.bytes > MOST_OF_HANDLES {
-            return Err(frame::ERR_OPERATION_TIMEOUT);
-        }
-        let in_time = server.has_time_for(shape.bytes);
-        in_time.map_err(|_| frame::ERR_BAD_ARGUMENTS)
     }
 }
 
@@ -236,16 +220,18 @@ fn goes(opcode: i32, record: &[u8]) -> Goes {
 impl Wire {
     /// Has the session above note that a handle looks at this. To be called without locks.
     pub(super) fn interest(
-        &self,
+        self: &Arc<Self>,
         guest: &Arc<Guest>,
         watching: &Watching,
         server: &Server,
     ) -> Option<Arc<dyn Interest>> {
-        let (weak, of) = (Arc::downgrade(guest), watching.clone());
+        let (weak, wire) = (Arc::downgrade(guest), Arc::downgrade(self));
+        let of = watching.clone();
         let taken_off = Box::new(move || {
-            if let Some(guest) = weak.upgrade() {
-                drop(guest.look_again(&of));
-                guest.flush();
+            if let (Some(guest), Some(wire)) = (weak.upgrade(), wire.upgrade()) {
+                let over = wire.state.lock().core.look_again(guest.id, &of);
+                drop(over);
+                wire.flush_guest(&guest);
             }
         });
         let (kind, path) = watching;

@@ -81,17 +81,17 @@ impl LoopbackListener {
     /// ends when the crate has gone.
     ///
     /// If it does not come in time, it must not find a closed port: it would dial it without a
-    /// pause, for ever, and its good-bye would never be answered. So the loopback stays open on that
+    /// pause, for ever, and its good-bye would never be answered. So the port stays open on that
     /// thread, until the crate has come and gone.
     pub(crate) fn admit(self, deadline: Instant) -> io::Result<Admitted> {
         let wire = Arc::clone(&self.wire);
-        let loopback = Arc::new(self);
-        let kept = Arc::clone(&loopback);
+        let listener = Arc::new(self);
+        let kept = Arc::clone(&listener);
         let (tell, told) = crossbeam_channel::bounded(1);
         let serve = move || {
-            let guest = loopback.wait_for_guest(&wire);
+            let guest = listener.wait_for_guest(&wire);
             // The port is closed before anybody hears that the crate is in.
-            drop(loopback);
+            drop(listener);
             // Nobody may wait for it any more.
             let _ = tell.send(Admitted(Arc::clone(&guest)));
             from_crate::run(&wire, &guest);
@@ -125,8 +125,9 @@ impl LoopbackListener {
             };
             let checked = self.check(&stream).and_then(|()| stream.try_clone());
             let guest = checked.and_then(|stream| {
-                let chroot = wire.config.chroot.clone();
-                Guest::new(Arc::clone(&self.epoch), chroot, stream)
+                let id = wire.state.lock().core.handle_enters(self.epoch.number());
+                Guest::new(id, Arc::clone(&self.epoch), stream)
+                    .inspect_err(|_| drop(wire.state.lock().core.handle_leaves(id)))
             });
             match guest {
                 Ok(guest) => return Arc::new(guest),

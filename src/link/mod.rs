@@ -11,25 +11,31 @@
 //!
 //! - **To the ensemble** it dials all addresses with time limits and back-off, shakes hands with
 //!   the true timeout, resumes the session elsewhere when a connection breaks, presents the
-//!   credentials before anything else, and [probes]. It gives a connection up when a
-//!   request that was sent was not answered for a sixth of the timeout, or the server took nothing
-//!   of what was to be sent for as long. Little is [ahead] of a probe.
+//!   credentials before anything else, and probes. It gives a connection up when a request that was
+//!   sent was not answered for a sixth of the timeout, or the server took nothing of what was to be
+//!   sent for as long. Little is ahead of a probe.
 //! - **To the session** it reports connections, breaks and ends, and keeps the
 //!   [lease](Epoch::lease).
-//! - **To callers** ([`answer`](core::answer)): [`Link::submit`] says requests on exactly the connection that they
-//!   are about. All requests are in one queue, in the order of their numbers, which is that of
-//!   their bytes. What many threads ask at the same time [waits](core::waiting) for a moment and shares
-//!   [packets](core::batch).
+//! - **To callers** ([`answer`](core::answer)): [`Link::submit`] sends requests on exactly the
+//!   connection that they are about. All requests are in one queue, in the order of their numbers,
+//!   which is that of their bytes. What many threads ask at the same time [waits](core::waiting) for
+//!   a moment and shares [packets](core::batch).
 //! - **To a handle of the `zookeeper` crate** it is a server that never goes away, behind a
 //!   loopback port that is open for this handle alone ([`loopback`]). When the connection to the
 //!   ensemble breaks, the link answers `ConnectionLoss` to what was in flight, and to what comes
 //!   until there is another. The crate never reconnects, so none of its faults at a reconnect can
 //!   happen. It gets no reply that it could not digest. What becomes of it is its own matter.
 //!
+//! # The core and its driver
+//!
+//! What is decided is decided in the [core], which is pure. The files beside it drive it: they have
+//! the sockets, TLS, the clock and the threads, bring bytes and the time, send what comes out, and
+//! tell what is to be told.
+//!
 //! # Threads
 //!
 //! Two, and whoever calls. `zklock-clock` looks at the clock for the session above. `zklock-down`
-//! dials, reads replies and events, pings, cuts silent connections,
+//! dials, reads replies and events, brings the time, cuts silent connections,
 //! and at the end says good-bye. Bytes for the server are queued under the lock of the
 //! [state](wire::State), and sent without waiting by whoever gets the right to send, for all; what
 //! the socket does not take then, `zklock-down` sends. So no caller, and neither thread, ever waits
@@ -38,17 +44,15 @@
 //!
 //! # Locks
 //!
-//! In this order: the right to write to a server, then the state of the wire. Only the second is
-//! ever waited for, and only a flush takes the first: it looks again after letting go of it. Under
-//! the second, bytes may be sealed, for which TLS has a lock of its own, and a handle of the crate
-//! has two ([`guest`]). No event and no answer is told under any, nothing is logged, and nothing
-//! that blocks is called.
+//! In this order: the right to send to a server or to a handle, then the state of the wire, which has
+//! the core. Only the second is ever waited for, and only a flush takes the first: it looks again
+//! after letting go of it. Under the state nothing is sent, sealed, told or logged, nobody is woken,
+//! and the clock is not read. What TLS keeps has a lock of its own, beside that of the state.
 //!
 //! What is in flight is added to under the state's lock by whoever asks, and taken off under it by
 //! `zklock-down`. Connections begin and end on
 //! `zklock-down` alone; anybody may cut one, and it then finds it cut.
 
-mod ahead;
 mod alarm;
 mod clock;
 mod core;
@@ -58,20 +62,20 @@ mod farewell;
 mod from_crate;
 mod guest;
 mod hosts;
-mod in_flight;
 #[cfg_attr(
     not(feature = "zookeeper"),
     allow(dead_code, reason = "no port is opened without the feature")
 )]
 mod loopback;
-mod probes;
-mod replies;
+mod reading;
 #[cfg(feature = "sasl")]
 mod sasl;
 #[cfg(not(feature = "sasl"))]
 #[path = "no_sasl.rs"]
 mod sasl;
 mod saved_session;
+mod sending;
+mod server;
 mod server_loop;
 mod stream;
 mod submit;
@@ -83,7 +87,6 @@ mod tls;
 #[cfg(not(feature = "tls"))]
 #[path = "no_tls.rs"]
 mod tls;
-mod untaken;
 mod wakeup;
 mod wire;
 
@@ -96,11 +99,11 @@ use std::time::{Duration, Instant};
 use zklock_protocol::{EventKind, WatchKind};
 
 pub(crate) use self::clock::Clock;
-pub(crate) use self::core::Known;
 pub(crate) use self::core::answer::{Answer, Batching, Completion, Lost, NoReply, NotSent};
 pub(crate) use self::core::waiting::LONGEST_WAIT;
+pub(crate) use self::core::{Interest, Known};
 pub(crate) use self::epoch::{Epoch, RelyOnLease, WantProof};
-pub(crate) use self::guest::{Interest, TakenOff};
+pub(crate) use self::guest::TakenOff;
 pub(crate) use self::hosts::{ConnectString, HostPort};
 #[cfg(feature = "zookeeper")]
 pub(crate) use self::loopback::Admitted;
@@ -281,9 +284,7 @@ impl Link {
 
     /// Whether the end of this connection would cost nobody a lock.
     pub(crate) fn is_harmless(&self, connection: u64) -> bool {
-        let state = self.wire.state.lock();
-        let server = state.server(connection);
-        server.is_none_or(|server| state.is_harmless(&server))
+        self.wire.state.lock().core.is_harmless(connection)
     }
 
     /// Has `zklock-clock` look at the clock, now or soon after.
@@ -333,7 +334,7 @@ impl Drop for Link {
     /// For a link that was never closed.
     fn drop(&mut self) {
         let mut state = self.wire.state.lock();
-        state.closing = true;
+        state.core.close();
         if let Some(server) = &state.server {
             server.cut();
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::clock::Moment;
 use super::core::frame::{ConnectRequest, ConnectResponse};
+use super::core::opening;
 use super::epoch::{Epoch, Granted};
 use super::wire::Wire;
 
@@ -33,11 +34,11 @@ impl SavedSession {
     /// The handshake that goes on with the session.
     pub(super) fn request(&self, last_zxid_seen: i64) -> ConnectRequest {
         let timeout = self.epoch.lease().timeout();
-        ConnectRequest {
+        opening::go_on(
+            self.epoch.session_id(),
+            self.password.clone(),
+            timeout,
             last_zxid_seen,
-            timeout_ms: i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX),
-            session_id: self.epoch.session_id(),
-            password: self.password.clone(),
-        }
+        )
     }
 }

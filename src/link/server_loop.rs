@@ -1,6 +1,5 @@
 //! `zklock-down`: keeps a connection to the ensemble, and a session on it.
 
-use super::wire::say;
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddr;
@@ -10,26 +9,17 @@ use std::time::{Duration, Instant};
 
 use super::clock::Moment;
 use super::core::chain::{Opening, ProbeIntervals};
-use super::core::frame::ConnectRequest;
+use super::core::opening::{self, FIRST_DIAL_AT_MOST, Redials, Resumption};
+use super::core::{Opened, Watching};
 use super::dial::Dialled;
 use super::farewell;
-use super::guest::{Guest, Watching};
-use super::replies;
+use super::guest::Guest;
+use super::reading;
 use super::saved_session::SavedSession;
+use super::server::Server;
 use super::targets::{Target, Targets};
-use super::wire::{Server, Wire};
-use super::{AuthInfo, DialFailure, LinkEvent, Login};
-
-/// A dial is given this long at the least, and at first no longer than [`FIRST_DIAL_AT_MOST`].
-const FIRST_DIAL_AT_LEAST: Duration = Duration::from_millis(250);
-const FIRST_DIAL_AT_MOST: Duration = Duration::from_secs(2);
-/// A connection that broke earlier than this counts as a failure, so that a server which greets
-/// and then hangs up is not dialled thousands of times a second.
-const SETTLED: Duration = Duration::from_secs(1);
-/// Whatever is asked for: no longer than this, or times overflow.
-const LONGEST_PAUSE: Duration = Duration::from_secs(24 * 60 * 60);
-/// After how many doublings the pauses stay the same.
-const MOST_DOUBLINGS: u32 = 16;
+use super::wire::{Wire, say};
+use super::{AuthInfo, Backoff, DialFailure, LinkEvent, Login};
 
 /// What is left from earlier connections.
 enum PreviousSession {
@@ -85,10 +75,7 @@ struct Down<'a> {
     epochs: u64,
     connections: u64,
     targets: Targets,
-    /// In a row.
-    failed_rounds: u32,
-    /// Connections in a row that did not live long.
-    broke_early: u32,
+    redials: Redials,
     /// Whether the server at an address that hung up on us speaks TLS.
     tls_ports: HashMap<SocketAddr, bool>,
     /// The session timeout that was warned of last.
@@ -103,8 +90,7 @@ pub(super) fn run(wire: &Arc<Wire>) {
         epochs: 0,
         connections: 0,
         targets: Targets::new(&wire.config.hosts),
-        failed_rounds: 0,
-        broke_early: 0,
+        redials: Redials::default(),
         tls_ports: HashMap::new(),
         doubted: None,
     };
@@ -132,8 +118,9 @@ impl Down<'_> {
             if let Some((target, server)) = self.round() {
                 self.serve(&target, &server);
             } else {
-                self.pause(self.failed_rounds);
-                self.failed_rounds += 1;
+                let Backoff { initial, max } = self.wire.config.backoff;
+                let longest = self.redials.round_failed(initial, max);
+                self.pause(longest);
             }
         }
     }
@@ -203,24 +190,18 @@ impl Down<'_> {
         say!(self.wire, Debug, "{what}");
     }
 
-    /// At first enough to ask every server within a third of the timeout, and with a session to
-    /// go on with, no more than a 12th for each: the lease of what is held may have little more
-    /// than two of them left when a silent connection has been given up. Doubled after each round,
-    /// for servers that are slow.
     fn dial_limit(&self) -> Duration {
-        let (timeout, most) = match &self.previous {
+        let servers = self.targets.count();
+        match &self.previous {
             PreviousSession::GoesOn(saved) => {
                 let timeout = saved.epoch.lease().timeout();
-                (timeout, timeout / 12)
+                self.redials.dial_limit(timeout, true, servers)
             }
-            _ => (self.wire.config.session_timeout, FIRST_DIAL_AT_MOST),
-        };
-        let servers = u32::try_from(self.targets.count()).unwrap_or(u32::MAX);
-        let first = (timeout / 3 / servers.max(1)).min(most);
-        let first = first.clamp(FIRST_DIAL_AT_LEAST, FIRST_DIAL_AT_MOST);
-        let most = (timeout * 2 / 3).max(FIRST_DIAL_AT_LEAST);
-        let doublings = self.failed_rounds.min(MOST_DOUBLINGS);
-        first.saturating_mul(1 << doublings).min(most)
+            _ => {
+                let timeout = self.wire.config.session_timeout;
+                self.redials.dial_limit(timeout, false, servers)
+            }
+        }
     }
 
     /// Connects to `target`, with the session that there was or else with a new one.
@@ -247,31 +228,26 @@ impl Down<'_> {
             .ends()
             .map_or(Duration::ZERO, |ends| ends.since(epoch.now()));
         let mut server = Dialled::connect(self.wire, target, limit.min(left))?;
-        // A server that lags behind what the session has seen refuses.
-        let last_zxid_seen = self.wire.state.lock().last_zxid;
+        let last_zxid_seen = self.wire.state.lock().core.last_zxid();
         let (response, sent_at) = server.shake_hands(&saved.request(last_zxid_seen))?;
-        if response.timeout_ms <= 0 {
-            self.session_over("the server has expired it");
-            self.previous = PreviousSession::None;
-            return Ok(None);
+        let now = epoch.now();
+        match opening::resumed(epoch.session_id(), lease, &response, sent_at, now) {
+            Resumption::GoesOn => {
+                let opening = Opening::Resumed;
+                self.establish(target, server, opening, sent_at).map(Some)
+            }
+            Resumption::Expired => {
+                self.session_over("the server has expired it");
+                self.previous = PreviousSession::None;
+                Ok(None)
+            }
+            Resumption::ToClose(why) => {
+                self.session_over(why);
+                server.allow(limit);
+                self.close_remains(&mut server);
+                Ok(None)
+            }
         }
-        // Our session is over, whatever that server means by it; this one is nobody's.
-        if response.session_id != epoch.session_id() {
-            self.session_over("a server has answered with another session");
-            server.allow(limit);
-            self.close_remains(&mut server);
-            return Ok(None);
-        }
-        // The server now expires it after what it has granted this time: that may be less.
-        if lease.resumed(response.timeout(), sent_at, epoch.now()) {
-            let opening = Opening::Resumed;
-            return self.establish(target, server, opening, sent_at).map(Some);
-        }
-        self.session_over("its lease ran out before a server was reached");
-        // It has just been touched, so it would live on for all of its timeout.
-        server.allow(limit);
-        self.close_remains(&mut server);
-        Ok(None)
     }
 
     /// Closes what is left of a session that is over, so that its nodes go now and not after its
@@ -314,26 +290,12 @@ impl Down<'_> {
     /// Makes a new session.
     fn begin(&mut self, target: &Target, limit: Duration) -> Result<Arc<Server>, Failure> {
         let mut server = Dialled::connect(self.wire, target, limit)?;
-        let asked = self.wire.config.session_timeout;
-        let request = ConnectRequest {
-            // A new session has seen nothing. After the data was restored from a backup, no server
-            // would take what the last one has seen.
-            last_zxid_seen: 0,
-            timeout_ms: i32::try_from(asked.as_millis()).unwrap_or(i32::MAX),
-            session_id: 0,
-            password: vec![0; 16],
-        };
+        let request = opening::new_session(self.wire.config.session_timeout);
         let greeted = server.shake_hands(&request);
         let (response, sent_at) =
             greeted.map_err(|error| self.unless_it_speaks_tls(target, limit, error))?;
-        if response.timeout_ms <= 0 {
-            return Err(io::Error::other("it refused a new session").into());
-        }
-        // The owner of a node that has none.
-        if response.session_id == 0 {
-            return Err(io::Error::other("it granted a session without a number").into());
-        }
-        self.wire.state.lock().begins_to_see();
+        opening::granted(&response).map_err(io::Error::other)?;
+        self.wire.state.lock().core.session_begins();
         self.epochs += 1;
         let saved = SavedSession::new(self.wire, self.epochs, response, sent_at);
         self.previous = PreviousSession::GoesOn(saved);
@@ -397,11 +359,12 @@ impl Down<'_> {
                 return Err(Failure::Final);
             }
         }
-        // Either `close` sees this connection, or we see that it was called.
+        // Either `close` sees this connection, or we see that it was called: now, or when it is handed
+        // to the core.
         let state = self.wire.state.lock();
-        if state.closing {
-            let close_by = state.close_by;
-            drop(state);
+        let (is_closing, close_by) = (state.core.is_closing(), state.close_by);
+        drop(state);
+        if is_closing {
             farewell::on(self.wire, server, close_by);
             return Err(Failure::Final);
         }
@@ -409,31 +372,18 @@ impl Down<'_> {
         self.connections += 1;
         let connection = self.connections;
         let server = Arc::new(Server::new(stream, Arc::clone(&epoch), connection));
-        drop(state);
-        let to_leave = self.watches_of_guests(&server);
-        let mut state = self.wire.state.lock();
-        if state.closing {
+        if !self.open(&server, opening, sent_at) {
             // Its good-bye goes to another server.
             return Err(Failure::Final);
         }
-        let intervals = ProbeIntervals::of(epoch.lease().timeout(), self.wire.config.tick);
-        state.connected(&server, intervals, opening, sent_at);
-        // With a node that stands, before what the session will repeat.
-        state.probe(&server, &self.wire.config.chroot);
-        let mut over = Vec::new();
-        for (guest, watches) in &to_leave {
-            over.extend(state.leave_again(&server, guest, watches));
-        }
-        drop(state);
-        self.wire.flush(&server);
-        drop(over);
-        to_leave.iter().for_each(|(guest, _)| guest.flush());
         let resumed = match &mut self.previous {
             PreviousSession::GoesOn(saved) => std::mem::replace(&mut saved.announced, true),
             _ => false,
         };
-        self.wire.state.lock().sessions_survive |= resumed;
-        self.failed_rounds = 0;
+        if resumed {
+            self.wire.state.lock().core.session_survived();
+        }
+        self.redials.connected();
         let timeout = epoch.lease().timeout();
         self.wire.tell(LinkEvent::Connected {
             epoch: Arc::clone(&epoch),
@@ -457,20 +407,62 @@ impl Down<'_> {
         Ok(server)
     }
 
+    /// Hands a connection to the core, with the probe and the watches of handles that go before
+    /// anything else. Returns whether the client was not closed meanwhile.
+    fn open(&self, server: &Arc<Server>, opening: Opening, sent_at: Moment) -> bool {
+        let wire = self.wire;
+        let to_leave = self.watches_of_guests(server);
+        let epoch = &server.epoch;
+        let now = epoch.now();
+        let mut state = wire.state.lock();
+        if state.core.is_closing() {
+            return false;
+        }
+        state.server = Some(Arc::clone(server));
+        state.core.opened(Opened {
+            number: server.connection,
+            lease: epoch.cell(),
+            intervals: ProbeIntervals::of(epoch.lease().timeout(), wire.config.tick),
+            opening,
+            sent_at,
+        });
+        // With a node that stands, before what the session will repeat.
+        let node = epoch.node_after(state.core.last_node());
+        state.core.probe(node, now);
+        let mut over = Vec::new();
+        for (guest, watches) in &to_leave {
+            over.extend(state.core.leave_again(guest.id, watches, now));
+        }
+        drop(state);
+        wire.flush(server);
+        drop(over);
+        to_leave
+            .iter()
+            .for_each(|(guest, _)| wire.flush_guest(guest));
+        true
+    }
+
     /// What handles of the crate watched on the last connection of this session, with the session
     /// above told that they will on this one.
     fn watches_of_guests(&self, server: &Server) -> Vec<(Arc<Guest>, Vec<Watching>)> {
-        let guests = self.wire.state.lock().guests.clone();
-        let of_it = |guest: &Arc<Guest>| guest.epoch.number() == server.epoch.number();
-        let guests = guests.into_iter().filter(of_it).map(|guest| {
-            let watches = guest.left();
-            for watching in &watches {
-                let interest = self.wire.interest(&guest, watching, server);
-                drop(guest.renews(watching, interest));
+        let state = self.wire.state.lock();
+        let to_leave = state.core.to_leave_again(server.epoch.number());
+        let of_guest = |(id, watches)| {
+            let guest = state.guests.iter().find(|guest| guest.id == id);
+            guest.map(|guest| (Arc::clone(guest), watches))
+        };
+        let to_leave: Vec<_> = to_leave.into_iter().filter_map(of_guest).collect();
+        drop(state);
+        for (guest, watches) in &to_leave {
+            for watching in watches {
+                let interest = self.wire.interest(guest, watching, server);
+                let mut state = self.wire.state.lock();
+                let over = state.core.renews(guest.id, watching, interest);
+                drop(state);
+                drop(over);
             }
-            (guest, watches)
-        });
-        guests.collect()
+        }
+        to_leave
     }
 
     /// Notices when the lease has run out, or was sealed by the session above.
@@ -504,7 +496,7 @@ impl Down<'_> {
     /// connections break again and again as soon as they are made.
     fn serve(&mut self, target: &Target, server: &Server) {
         let begun = Instant::now();
-        let why = replies::relay(self.wire, server);
+        let why = reading::relay(self.wire, server);
         self.targets.failed_last = Some(target.address);
         self.wire.drop_connection(server);
         // Told first, logged last: a logger may block.
@@ -516,24 +508,15 @@ impl Down<'_> {
                 server.epoch.session_id()
             );
         }
-        if begun.elapsed() >= SETTLED {
-            self.broke_early = 0;
-            return;
+        let Backoff { initial, max } = self.wire.config.backoff;
+        if let Some(longest) = self.redials.broke(begun.elapsed(), initial, max) {
+            self.pause(longest);
         }
-        if self.broke_early > 0 {
-            self.pause(self.broke_early - 1);
-        }
-        self.broke_early += 1;
     }
 
-    /// A random time up to a limit that doubles, so that many clients do not come back at once.
-    fn pause(&mut self, doublings: u32) {
-        let backoff = &self.wire.config.backoff;
-        let doubled = backoff
-            .initial
-            .saturating_mul(1 << doublings.min(MOST_DOUBLINGS));
-        let longest = doubled.min(backoff.max.max(backoff.initial));
-        let until = Instant::now() + longest.min(LONGEST_PAUSE).mul_f64(random_fraction());
+    /// A random time up to a limit, so that many clients do not come back at once.
+    fn pause(&mut self, longest: Duration) {
+        let until = Instant::now() + longest.mul_f64(random_fraction());
         loop {
             self.end_lost_session();
             let session = match &self.previous {
@@ -542,7 +525,7 @@ impl Down<'_> {
             };
             let mut state = self.wire.state.lock();
             let now = Instant::now();
-            if state.closing || now >= until {
+            if state.core.is_closing() || now >= until {
                 return;
             }
             let wake = match &session {

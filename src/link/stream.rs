@@ -1,7 +1,7 @@
 //! The byte stream to a server: the one place that touches its socket once traffic flows.
 //!
 //! No call blocks here but [`Stream::wait`] and, on systems other than Unix, a write. Bytes pass
-//! through [`Stream::encode`] on their way out and through [`Read`] on their way in: a
+//! through [`Stream::seal`] on their way out and through [`Read`] on their way in: a
 //! stream that encrypts does so there, and nobody else need know.
 
 use std::io::{self, Read};
@@ -48,22 +48,23 @@ impl Stream {
     #[expect(clippy::unused_self, reason = "as on Unix")]
     pub(super) fn keep_unsent_below(&self, _bytes: usize) {}
 
-    /// Appends `frames` in the form in which they go over the wire. Called in the order in which
-    /// they are to go.
-    pub(super) fn encode(&self, frames: &[u8], outgoing: &mut Vec<u8>) {
+    /// Whether what goes over the wire is not what is said.
+    pub(super) fn seals(&self) -> bool {
+        self.channel.is_some()
+    }
+
+    /// Appends `frames` in the form in which they go over the wire, if that is another. Called in the
+    /// order in which they are to go.
+    pub(super) fn seal(&self, frames: &[u8], sealed: &mut Vec<u8>) -> io::Result<()> {
         match &self.channel {
-            None => outgoing.extend_from_slice(frames),
-            Some(channel) => {
-                if channel.seal(frames, outgoing).is_err() {
-                    self.cut();
-                }
-            }
+            None => Ok(()),
+            Some(channel) => channel.seal(frames, sealed),
         }
     }
 
-    /// Sends as much of what was encoded as the socket takes now. `WouldBlock`: nothing.
+    /// Sends as much of these bytes as the socket takes now. `WouldBlock`: nothing.
     #[cfg(unix)]
-    pub(super) fn send(&self, encoded: &[u8]) -> io::Result<usize> {
+    pub(super) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         use rustix::net::{SendFlags, send};
         // The standard library never raises SIGPIPE, so neither does this; on Apple's systems it
         // has set the socket so.
@@ -71,13 +72,13 @@ impl Stream {
         let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
         #[cfg(target_vendor = "apple")]
         let flags = SendFlags::DONTWAIT;
-        Ok(send(&self.socket, encoded, flags)?)
+        Ok(send(&self.socket, bytes, flags)?)
     }
 
     #[cfg(not(unix))]
-    pub(super) fn send(&self, encoded: &[u8]) -> io::Result<usize> {
+    pub(super) fn send(&self, bytes: &[u8]) -> io::Result<usize> {
         use std::io::Write;
-        (&self.socket).write(encoded)
+        (&self.socket).write(bytes)
     }
 
     /// Waits until there is something to read, or if `to_write` until the socket takes more, or

@@ -1,4 +1,4 @@
 # rule: a server that grants another session at a resume is believed that the old one is over
-# file: src/link/server_loop.rs
+# file: src/link/core/opening.rs
 # sight: cargo test --quiet --lib link::tests
-s|if response.session_id != epoch.session_id() {|if response.session_id != epoch.session_id() \&\& response.session_id == 0 {|
+s|if response.session_id != session_id {|if response.session_id != session_id \&\& response.session_id == 0 {|

@@ -5,6 +5,9 @@
 //! hang-up is held against a request only on a connection on which none of its kind was answered,
 //! once on each, and only some in a row are believed.
 //!
+//! What was learnt outlives the connection on which it was: a hang-up ends that, and if it were
+//! forgotten with it, the same request would end the next one.
+//!
 //! Neither is believed for ever: servers are replaced by others, and even several hang-ups may have
 //! been ordinary ones. The request is tried again after a while, and if that was in vain, after twice
 //! as long. A try may cost the connection; where sessions do not survive that, it is made only while

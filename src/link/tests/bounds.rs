@@ -259,7 +259,7 @@ fn a_session_that_begins_during_close_is_closed() {
     let (mut served, _) = server.grant(7, LONG);
     served.0.receive().expect("credentials");
     // Either the wait for the answer notices, or what follows it does; only then is there an answer.
-    bench.link.wire.state.lock().closing = true;
+    bench.link.wire.state.lock().core.close();
     bench.link.wire.alarm.ring();
     served.reply(frame::XID_AUTH, 0);
     drop(loopback);

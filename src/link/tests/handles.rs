@@ -73,7 +73,7 @@ fn watches_in(body: &[u8]) -> SetWatches {
 /// The link has seen this transaction.
 fn wait_for(bench: &Bench, zxid: i64) {
     let deadline = Instant::now() + SOON;
-    while bench.link.wire.state.lock().last_zxid != zxid {
+    while bench.link.wire.state.lock().core.last_zxid() != zxid {
         assert!(Instant::now() < deadline, "not seen");
         std::thread::park_timeout(Duration::from_millis(1));
     }
@@ -135,7 +135,7 @@ fn many_watches_are_left_again_bit_by_bit_and_each_or_its_change_is_told() {
     bench.suspended();
     let (mut served, _) = server.grant(7, LONG);
     bench.connected();
-    let waits = || bench.link.wire.state.lock().in_flight.holds_any();
+    let waits = || bench.link.wire.state.lock().core.holds_any();
     assert!(waits(), "the server takes nothing yet");
     let (xid, _) = next_check(&mut served);
     served.reply_with(xid, LATER, &checked(0));
@@ -265,7 +265,7 @@ fn what_a_handle_asks_leaves_room_for_requests_of_locks() {
         caller.ask(xid, &large);
     }
     let deadline = Instant::now() + SOON;
-    let unanswered = || bench.link.wire.state.lock().in_flight.unanswered();
+    let unanswered = || bench.link.wire.state.lock().core.unanswered();
     while unanswered() < usize::try_from(MANY).expect("few") {
         assert!(Instant::now() < deadline, "all have come");
         std::thread::park_timeout(Duration::from_millis(1));

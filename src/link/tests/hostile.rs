@@ -107,38 +107,6 @@ proptest! {
     }
 }
 
-#[test]
-fn replies_that_come_twice_or_in_another_order_break_the_connection() {
-    for order in [[1, 1, 2], [2, 1, 3], [1, 3, 2]] {
-        let server = FakeServer::start();
-        let (bench, _loopback) = Setup::default().start(&[server.address]);
-        let (mut served, _) = server.grant(7, LONG);
-        let connection = bench.opened();
-        let sync = || Request::Sync { path: "/".into() };
-        let (answers, told) = unbounded();
-        let calls = AtomicUsize::new(0);
-        let slot = Arc::new(Once { calls, answers });
-        let requests = [sync(), sync(), sync()];
-        bench
-            .link
-            .submit(connection, &requests, Batching::Never, slot)
-            .expect("open");
-        for _ in 0..3 {
-            served.request();
-        }
-        for xid in order {
-            // The link may have hung up already.
-            let _ = served.0.0.write_all(&reply_frame(xid, 1, b"\0\0\0\x01/"));
-        }
-        let answers = told.recv_timeout(SOON).expect("told");
-        assert!(
-            matches!(answers[2], Err(NoReply::Lost(_))),
-            "{order:?}: {answers:?}"
-        );
-        bench.suspended();
-    }
-}
-
 /// Each is followed by a dial that is treated like the first.
 #[test]
 fn handshakes_from_nowhere_begin_nothing() {

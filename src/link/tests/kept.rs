@@ -8,9 +8,9 @@
 use super::probes::{checked, epoch_of, next_check, stands};
 use super::*;
 use crate::link::clock::{ManualClock, Moment};
+use crate::link::core::Waits;
 use crate::link::core::chain::ProbeIntervals;
 use crate::link::epoch::RelyOnLease;
-use crate::link::in_flight::Waits;
 
 /// The shortest for which the promises are made.
 const T: Duration = Duration::from_secs(4);
@@ -103,9 +103,9 @@ impl Holder {
         let deadline = Instant::now() + SOON;
         loop {
             let state = self.bench.link.wire.state.lock();
-            let chain = &state.probing.as_ref().expect("connected").chain;
+            let chain = &state.core.chain();
             let due = chain.next_probe(true).due;
-            match state.in_flight.waits_since() {
+            match state.core.waits_since() {
                 Waits::Since(taken) => return (due, Some(taken.plus(chain.patience()))),
                 Waits::ForNothing => return (due, None),
                 // The server has it; the thread that sent it has not said so yet.
@@ -135,7 +135,7 @@ impl Holder {
             self.answers.push((*sent_at, now));
         }
         let deadline = Instant::now() + SOON;
-        while self.bench.link.wire.state.lock().in_flight.waits_since() != Waits::ForNothing {
+        while self.bench.link.wire.state.lock().core.waits_since() != Waits::ForNothing {
             assert!(Instant::now() < deadline, "the answers are taken");
             std::thread::park_timeout(Duration::from_millis(1));
         }

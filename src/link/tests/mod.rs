@@ -10,7 +10,6 @@ mod handles;
 mod hostile;
 mod kept;
 mod own_end;
-mod packets;
 mod probes;
 mod relaying;
 mod sessions;
@@ -28,12 +27,11 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use zklock_protocol::{
-    ANY_VERSION, Create, CreateForm, CreateMode, ErrorCode, EventKind, Reply, Request, Stat,
-};
+use zklock_protocol::{ANY_VERSION, CreateMode, ErrorCode, EventKind, Reply, Request, Stat};
 
 use super::core::answer::{Answer, Batching, Completion, Lost, NoReply, NotSent};
 use super::core::frame::{self, ConnectRequest, ConnectResponse};
+use super::core::tests::{DELETE, MULTI, SYNC, Told, int, new_node, refused, reply_frame};
 use super::{
     AuthInfo, Backoff, Clock, Epoch, HostPort, LONGEST_WAIT, Link, LinkConfig, LinkEvent,
     LinkObserver, LoopbackListener,
@@ -43,35 +41,11 @@ use super::{
 const SOON: Duration = Duration::from_secs(10);
 /// A session timeout that plays no role.
 const LONG: Duration = Duration::from_secs(60);
-/// A request whose reply has no record.
-const DELETE: i32 = 2;
-const SYNC: i32 = 9;
-const MULTI: i32 = 14;
-
-/// Creates a node.
-fn new_node(path: &str, data: Vec<u8>, mode: CreateMode) -> Request {
-    Request::Create(Create {
-        form: CreateForm::Create,
-        path: path.to_owned(),
-        data: Some(data),
-        acl: [].into(),
-        mode,
-        ttl_ms: -1,
-    })
-}
-
-/// What one request came to.
-type Told = Result<Reply, NoReply>;
-
 /// What requests came to, and how many events there were before each answer.
 fn apart(answers: Vec<Answer>) -> (Vec<Told>, Vec<u64>) {
     let each = answers.into_iter();
     each.map(|answer| (answer.result, answer.events_before))
         .unzip()
-}
-
-fn refused(asked: i32, error: ErrorCode) -> Told {
-    Err(NoReply::Refused { asked, error })
 }
 
 /// What the answer to a sync of the root says.
@@ -315,10 +289,6 @@ fn is_gone(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset)
 }
 
-fn int(body: &[u8], at: usize) -> i32 {
-    i32::from_be_bytes(body[at..at + 4].try_into().expect("four bytes"))
-}
-
 /// The crate's place.
 struct Caller(Frames);
 
@@ -478,17 +448,6 @@ impl Served {
             assert_eq!(int(&body, 4), SYNC);
         }
     }
-}
-
-fn reply_frame(xid: i32, zxid: i64, body: &[u8]) -> Vec<u8> {
-    let length = i32::try_from(frame::REPLY_HEADER_BYTES + body.len()).expect("fits the wire");
-    let mut frame = Vec::with_capacity(body.len() + 20);
-    frame.extend(length.to_be_bytes());
-    frame.extend(xid.to_be_bytes());
-    frame.extend(zxid.to_be_bytes());
-    frame.extend(frame::OK.to_be_bytes());
-    frame.extend(body);
-    frame
 }
 
 /// The record that answers a sync.

@@ -1,4 +1,4 @@
-//! What the link asks by itself.
+//! What the link asks by itself, over a socket: `src/link/core/tests/probes.rs` has the rest.
 
 use super::*;
 use crate::link::epoch::RelyOnLease;
@@ -6,7 +6,6 @@ use crate::link::epoch::RelyOnLease;
 /// So long that a probe comes soon, and that no delay of a thread looks like a silent server.
 const T: Duration = Duration::from_secs(6);
 const NO_NODE: i32 = -101;
-const NO_AUTH: i32 = -102;
 
 fn setup() -> Setup {
     Setup {
@@ -94,35 +93,6 @@ fn a_node_that_is_gone_is_told_and_the_next_one_asked_for() {
         LinkEvent::NodeGone { path, .. } => assert_eq!(Some(path), first),
         other => panic!("{other:?}"),
     }
-}
-
-/// A server that will not tell us of our node is asked to commit nothing at all.
-#[test]
-fn a_check_that_is_refused_is_followed_by_an_empty_write() {
-    let server = FakeServer::start();
-    let (bench, _caller, mut served) = setup().connected(&server);
-    let epoch = epoch_of(&bench);
-    let _node = stands(&epoch, "/a");
-    let (xid, _) = next_check(&mut served);
-    served.reply_with(xid, 1, &checked(NO_AUTH));
-    assert_eq!(next_check(&mut served).1, None);
-}
-
-/// It has said nothing of our node, and is asked for it the next time.
-#[test]
-fn a_check_that_is_put_off_is_made_again() {
-    const THROTTLED: i32 = -127;
-    let server = FakeServer::start();
-    let (bench, _caller, mut served) = setup().connected(&server);
-    let epoch = epoch_of(&bench);
-    let _node = stands(&epoch, "/a");
-    let before = epoch.lease().ends();
-    for _ in 0..2 {
-        let (xid, path) = next_check(&mut served);
-        assert_eq!(path.as_deref(), Some("/a"));
-        served.reply(xid, THROTTLED);
-    }
-    assert_eq!(epoch.lease().ends(), before);
 }
 
 /// A resume may have been granted by a leader that has been deposed.

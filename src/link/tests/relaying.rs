@@ -225,7 +225,7 @@ fn the_crate_is_read_though_the_server_does_not_read() {
     // Its good-bye comes last.
     caller.request(2, frame::OP_CLOSE);
     let deadline = Instant::now() + SOON;
-    while bench.link.wire.state.lock().in_flight.unanswered() < 16 {
+    while bench.link.wire.state.lock().core.unanswered() < 16 {
         assert!(Instant::now() < deadline, "it is not read");
         std::thread::park_timeout(Duration::from_millis(1));
     }

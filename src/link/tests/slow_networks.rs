@@ -5,8 +5,9 @@
 
 use std::os::fd::AsFd;
 
-use super::sharing::{Answers, CREATE, create, created, soon, text};
+use super::sharing::soon;
 use super::*;
+use crate::link::core::tests::{Answers, CREATE, create, created, text};
 
 const T: Duration = Duration::from_secs(3);
 /// A server that is silent for a sixth of the timeout is given up.
@@ -157,7 +158,7 @@ fn a_probe_goes_before_what_waits() {
         .collect();
     let deadline = Instant::now() + SOON;
     let wire = Arc::clone(&stage.bench.link.wire);
-    while !wire.state.lock().in_flight.has_probe() {
+    while !wire.state.lock().core.has_probe() {
         assert!(Instant::now() < deadline, "one is due");
         std::thread::park_timeout(Duration::from_millis(1));
     }
@@ -169,7 +170,7 @@ fn a_probe_goes_before_what_waits() {
             stage.answer_probe(&body);
             continue;
         }
-        if stage.bench.link.wire.state.lock().in_flight.has_probe() {
+        if stage.bench.link.wire.state.lock().core.has_probe() {
             ahead += body.len();
         }
         seen += 1;

@@ -111,7 +111,10 @@ fn when_it_is_hung_up_on_its_thread_ends() {
         let _ = tell.send(state);
     });
     let guests = bench.link.wire.state.lock().guests.clone();
-    guests.iter().for_each(|guest| drop(guest.leave()));
+    for guest in guests {
+        drop(bench.link.wire.state.lock().core.handle_leaves(guest.id));
+        guest.hang_up();
+    }
     while told.recv_timeout(SOON).expect("it is over") != ZkState::Closed {}
     let asked = handle.exists("/", false);
     assert_eq!(asked.err(), Some(ZkError::ConnectionLoss));

@@ -4,16 +4,18 @@
 //! than the network carries in a twelfth of the session's timeout, half of it in the kernel and
 //! half in our hands. The rest waits where a probe goes before it. How fast the network is shows
 //! when the kernel is full: it takes as much as goes out.
+//!
+//! What was measured ends with its connection. The next one leads to another server, as a rule, over
+//! another path; it measures its own within a 24th of the timeout of being full, and what it knows
+//! nothing of costs it one kernel's buffer at the most. A rate that outlived its path would have large
+//! requests refused on a fast one, and as they would not be tried, nothing would show that it is fast.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
-use super::clock::Moment;
+use super::moment::Moment;
 
 /// At first, and on a fast network: what a kernel keeps for a connection that is not tuned.
-const MOST_BYTES: usize = 64 << 10;
+pub(in crate::link) const MOST_BYTES: usize = 64 << 10;
 /// Less would cost more in turns of threads than a probe gains.
 const LEAST_BYTES: usize = 8 << 10;
 /// What was measured so long ago says nothing of the network now.
@@ -25,12 +27,7 @@ const ENOUGH_FINDINGS: u32 = 2;
 pub(super) struct Ahead {
     /// A part of the session's timeout.
     share: Duration,
-    bytes: AtomicUsize,
-    meter: Mutex<Meter>,
-}
-
-#[derive(Default)]
-struct Meter {
+    bytes: usize,
     /// While the kernel is full: since when, and what it had taken then.
     since: Option<(Moment, u64)>,
     best: Option<Best>,
@@ -70,22 +67,22 @@ impl Ahead {
     pub(super) fn new(timeout: Duration) -> Self {
         Self {
             share: timeout / 24,
-            bytes: AtomicUsize::new(MOST_BYTES),
-            meter: Mutex::default(),
+            bytes: MOST_BYTES,
+            since: None,
+            best: None,
         }
     }
 
     /// So many in the kernel, and so many before it.
     pub(super) fn bytes(&self) -> usize {
-        self.bytes.load(Ordering::Relaxed)
+        self.bytes
     }
 
     /// The kernel takes no more now, after so many bytes of this connection. Returns whether
     /// [`bytes`](Self::bytes) has changed.
-    pub(super) fn filled(&self, taken: u64, now: Moment) -> bool {
-        let mut meter = self.meter.lock();
-        let Some((since, before)) = meter.since else {
-            meter.since = Some((now, taken));
+    pub(super) fn filled(&mut self, taken: u64, now: Moment) -> bool {
+        let Some((since, before)) = self.since else {
+            self.since = Some((now, taken));
             return false;
         };
         let elapsed = now.since(since);
@@ -93,18 +90,18 @@ impl Ahead {
         if elapsed < self.share / 2 || taken == before {
             return false;
         }
-        meter.since = Some((now, taken));
+        self.since = Some((now, taken));
         let rate = rate(taken - before, elapsed);
-        meter.best = Some(Best::with(meter.best, rate, now));
+        self.best = Some(Best::with(self.best, rate, now));
         let carried = u128::from(rate) * self.share.as_micros() / 1_000_000;
         let bytes = usize::try_from(carried).unwrap_or(usize::MAX);
         let bytes = bytes.clamp(LEAST_BYTES, MOST_BYTES);
-        self.bytes.swap(bytes, Ordering::Relaxed) != bytes
+        std::mem::replace(&mut self.bytes, bytes) != bytes
     }
 
     /// The kernel has taken all that there was.
-    pub(super) fn drained(&self) {
-        self.meter.lock().since = None;
+    pub(super) fn drained(&mut self) {
+        self.since = None;
     }
 
     /// For how long so many bytes are under way at the best rate of late, if the network is known to be so
@@ -113,7 +110,7 @@ impl Ahead {
         if bytes <= MOST_BYTES {
             return None;
         }
-        let best = self.meter.lock().best?;
+        let best = self.best?;
         let is_known = best.is_fresh(now) && best.findings >= ENOUGH_FINDINGS;
         let millis = (bytes as u64).saturating_mul(1_000) / best.rate.max(1);
         is_known.then(|| Duration::from_millis(millis))
@@ -135,7 +132,7 @@ mod tests {
     /// 4 Mbit/s, of which the kernel is full for a second.
     #[test]
     fn what_a_probe_stands_behind_takes_a_twelfth_of_the_timeout() {
-        let ahead = Ahead::new(T);
+        let mut ahead = Ahead::new(T);
         let begun = Moment::from_nanos(1_000_000_000);
         assert_eq!(ahead.bytes(), MOST_BYTES);
         assert!(!ahead.filled(100_000, begun), "nothing is known yet");
@@ -158,7 +155,7 @@ mod tests {
     /// A server that stands still for five seconds, twice, on a network that carries a megabyte a second.
     #[test]
     fn a_server_that_stood_still_is_no_slow_network() {
-        let ahead = Ahead::new(T);
+        let mut ahead = Ahead::new(T);
         let mut now = Moment::from_nanos(1_000_000_000);
         let mut taken = 0;
         ahead.filled(taken, now);
@@ -176,7 +173,7 @@ mod tests {
 
     #[test]
     fn a_standstill_is_no_rate() {
-        let ahead = Ahead::new(T);
+        let mut ahead = Ahead::new(T);
         let begun = Moment::from_nanos(1_000_000_000);
         ahead.filled(1_000, begun);
         assert!(!ahead.filled(1_000, begun.plus(T)));

@@ -3,14 +3,9 @@
 //! One caller's own creates once went into one multi of any size: sixteen permits with 100 kB of
 //! data each made the server hang up, under every lock of the client, and twice.
 
-use super::sharing::{
-    Answers, CREATE, DONE, Stage, create, created, delete, error, list, listed, names, result,
-    results, soon, text,
-};
 use super::*;
 use crate::link::core::batch::{MOST_BYTES, MOST_PARTS};
 
-const CHILDREN: i32 = 8;
 const DATA: usize = 100 << 10;
 
 fn large(path: &str) -> Request {
@@ -26,53 +21,50 @@ fn parts(packet: &[u8]) -> usize {
 
 #[test]
 fn what_one_caller_says_fills_no_packet_beyond_the_limit() {
-    let server = FakeServer::start();
-    let mut stage = Stage::new(&server);
+    let mut stage = Stage::new();
     let mut asked: Vec<_> = (0..16).map(|_| large("/a/n")).collect();
     asked.push(list("/a", false));
     let answers = stage.share(&asked);
     let mut wanted = Vec::new();
     for number in 0..16 {
-        let body = stage.served.0.receive().expect("a request");
+        let body = stage.receive().expect("a request");
         assert!(body.len() < 2 * DATA, "{} bytes in one packet", body.len());
         let name = format!("/a/n{number}");
-        stage.served.reply_with(int(&body, 0), 9, &text(&name));
+        stage.reply_with(int(&body, 0), 9, &text(&name));
         wanted.push(created(&name));
     }
     let (lists, _) = stage.asked(CHILDREN);
-    stage.served.reply_with(lists, 9, &names(&["n0"]));
+    stage.reply_with(lists, 9, &names(&["n0"]));
     wanted.push(listed(&["n0"]));
-    assert_eq!(soon(&answers), wanted);
+    assert_eq!(told(&answers), wanted);
 }
 
 #[test]
 fn many_small_writes_of_one_caller_go_in_several_packets() {
     const MANY: usize = 3_000;
-    let server = FakeServer::start();
-    let mut stage = Stage::new(&server);
+    let mut stage = Stage::new();
     let answers = stage.share(&vec![delete("/n"); MANY]);
     let (mut seen, mut packets) = (0, 0);
     while seen < MANY {
-        let body = stage.served.0.receive().expect("a request");
+        let body = stage.receive().expect("a request");
         assert_eq!(int(&body, 4), MULTI);
         assert!(body.len() <= MOST_BYTES, "{} bytes", body.len());
         let here = parts(&body);
         assert!((2..=MOST_PARTS).contains(&here), "{here} in one");
         let done = vec![result(DELETE, &[]); here];
-        stage.served.reply_with(int(&body, 0), 9, &results(&done));
+        stage.reply_with(int(&body, 0), 9, &results(&done));
         seen += here;
         packets += 1;
     }
     assert!(packets < MANY / 20, "{packets} packets");
-    assert_eq!(soon(&answers), vec![DONE; MANY]);
+    assert_eq!(told(&answers), vec![DONE; MANY]);
 }
 
 /// Three packets of one caller, of which the second is refused: what the first and the third did
 /// is done, and is not asked again. The list is, as it has not seen all.
 #[test]
 fn a_refused_packet_undoes_no_other() {
-    let server = FakeServer::start();
-    let mut stage = Stage::new(&server);
+    let mut stage = Stage::new();
     let count = 2 * MOST_PARTS + 2;
     let mut asked = vec![create("/a/n"); count];
     asked.push(list("/a", false));
@@ -89,23 +81,23 @@ fn a_refused_packet_undoes_no_other() {
         if packet == 1 {
             refused = here;
             let undone: Vec<_> = (0..here).map(|_| error(-101)).collect();
-            stage.served.reply_with(body.0, 9, &results(&undone));
+            stage.reply_with(body.0, 9, &results(&undone));
             wanted.extend(vec![super::refused(CREATE, ErrorCode::NO_NODE); here]);
         } else {
             let done = vec![result(CREATE, &text("/a/n1")); here];
-            stage.served.reply_with(body.0, 9, &results(&done));
+            stage.reply_with(body.0, 9, &results(&done));
             wanted.extend(vec![created("/a/n1"); here]);
         }
     }
     assert_eq!(wanted.len(), count);
     let (early, _) = stage.asked(CHILDREN);
-    stage.served.reply_with(early, 9, &names(&["early"]));
+    stage.reply_with(early, 9, &names(&["early"]));
     for _ in 0..refused {
         let (number, _) = stage.asked(CREATE);
-        stage.served.reply(number, -101);
+        stage.reply(number, -101);
     }
     let (late, _) = stage.asked(CHILDREN);
-    stage.served.reply_with(late, 9, &names(&["late"]));
+    stage.reply_with(late, 9, &names(&["late"]));
     wanted.push(listed(&["late"]));
-    assert_eq!(soon(&answers), wanted);
+    assert_eq!(told(&answers), wanted);
 }

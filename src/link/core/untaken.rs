@@ -1,4 +1,4 @@
-//! What waits for a handle of the crate to take it. Pure.
+//! What waits for a handle of the crate to take it.
 
 use std::collections::VecDeque;
 
