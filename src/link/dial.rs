@@ -179,7 +179,11 @@ impl<'a> Dialled<'a> {
 
     /// One word of a login, and the server's answer to it. `Ok(None)`: the server refused.
     #[cfg(feature = "sasl")]
-    pub(super) fn say_sasl(&mut self, number: i32, token: &[u8]) -> io::Result<Option<Vec<u8>>> {
+    pub(super) fn exchange_sasl(
+        &mut self,
+        number: i32,
+        token: &[u8],
+    ) -> io::Result<Option<Vec<u8>>> {
         self.send(&frame::sasl_request(number, token))?;
         match self.read_frame(frame::REPLY_HEADER_BYTES, frame::sasl_reply)? {
             Some((frame::OK, token)) => Ok(Some(token)),

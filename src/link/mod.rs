@@ -55,6 +55,7 @@
 
 mod alarm;
 mod clock;
+mod connect;
 mod core;
 mod dial;
 mod epoch;

@@ -33,7 +33,7 @@ impl fmt::Debug for Login {
 impl Login {
     /// Logs in. `Ok(false)`: the server refused.
     pub(super) fn present(&self, server: &mut Dialled<'_>) -> io::Result<bool> {
-        let Some(challenge) = server.say_sasl(1, &[])? else {
+        let Some(challenge) = server.exchange_sasl(1, &[])? else {
             return Ok(false);
         };
         let challenge = std::str::from_utf8(&challenge).unwrap_or_default();
@@ -44,7 +44,7 @@ impl Login {
         };
         let cnonce = uuid::Uuid::new_v4().simple().to_string();
         let answer = Answer::new(self, &challenge, &cnonce);
-        let Some(proof) = server.say_sasl(2, answer.text(self, &challenge).as_bytes())? else {
+        let Some(proof) = server.exchange_sasl(2, answer.text(self, &challenge).as_bytes())? else {
             return Ok(false);
         };
         // Only who knows the password can say this.
