@@ -85,21 +85,33 @@ impl ServerBuilder {
     /// # Errors
     /// If the port is taken, or the system gives no thread.
     pub fn start(self) -> io::Result<Server> {
+        Server::launch(self.settings(1, RandomState::new().hash_one(1)), self.port)
+    }
+
+    pub(crate) fn first_port(&self) -> u16 {
+        self.port
+    }
+
+    pub(crate) fn tick_time(&self) -> Duration {
+        self.tick
+    }
+
+    pub(crate) fn settings(&self, server_id: u8, secret: u64) -> Settings {
         let since_1970 = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let defaults = (self.tick * 2, Duration::from_secs(60).max(self.tick * 20));
         let (shortest, longest) = self.session_timeouts.unwrap_or(defaults);
-        let settings = Settings {
+        Settings {
             line: self.line,
+            server_id,
             tick: self.tick,
             min_session_timeout: shortest,
             max_session_timeout: longest,
             max_frame: self.max_frame,
             container_check: self.container_check,
             epoch_ms: i64::try_from(since_1970.as_millis()).unwrap_or_default(),
-            secret: RandomState::new().hash_one(since_1970),
-        };
-        Server::launch(settings, self.port)
+            secret,
+        }
     }
 }

@@ -1,5 +1,5 @@
-//! The one thread of a server: it moves all bytes, keeps the time, and carries out orders, one
-//! after the other.
+//! The one thread of a server, or of all servers of an ensemble: it moves all bytes, keeps the time,
+//! and carries out orders, one after the other.
 
 use std::collections::HashMap;
 use std::io::{self, ErrorKind, Read, Write};
@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::sockopt::{set_socket_linger, set_socket_reuseaddr};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 
+use crate::cluster::Cluster;
 use crate::core::ConnectionId;
 use crate::trouble::{Act, Machine, Whom};
 
@@ -37,10 +38,10 @@ pub(crate) struct Port {
 
 #[derive(Debug)]
 pub(crate) struct Driver {
-    pub(crate) machine: Machine,
-    port: Port,
-    listener: Option<TcpListener>,
-    sockets: HashMap<ConnectionId, Socket>,
+    pub(crate) cluster: Cluster,
+    /// Of each member.
+    doors: Vec<Door>,
+    sockets: HashMap<SocketId, Socket>,
     orders: Receiver<Order>,
     woken: UnixStream,
     bell: Arc<Bell>,
@@ -51,6 +52,24 @@ pub(crate) struct Driver {
     happened: bool,
     quits: bool,
     buffer: Vec<u8>,
+}
+
+/// Where clients of one server come in.
+#[derive(Debug)]
+struct Door {
+    port: Port,
+    /// None while the server is stopped.
+    listener: Option<TcpListener>,
+}
+
+/// A connection of a client with a member.
+type SocketId = (usize, ConnectionId);
+
+/// A member, for orders that are about it.
+#[derive(Debug)]
+pub(crate) struct Seat<'a> {
+    pub(crate) driver: &'a mut Driver,
+    member: usize,
 }
 
 #[derive(Debug)]
@@ -66,8 +85,8 @@ struct Socket {
 /// Who is ready.
 enum Ready {
     Orders,
-    Listener,
-    Socket(ConnectionId),
+    Listener(usize),
+    Socket(SocketId),
 }
 
 const BUFFER: usize = 64 * 1024;
@@ -131,19 +150,89 @@ impl Bell {
     }
 }
 
+impl Seat<'_> {
+    pub(crate) fn machine(&self) -> &Machine {
+        self.driver.cluster.machine(self.member)
+    }
+
+    /// For what changes nothing that a client or another member can see.
+    pub(crate) fn machine_mut(&mut self) -> &mut Machine {
+        self.driver.cluster.machine_mut(self.member)
+    }
+
+    pub(crate) fn now(&self) -> Duration {
+        self.driver.now()
+    }
+
+    /// Has something done to the member, and what follows from it done to the sockets.
+    pub(crate) fn order<R>(&mut self, order: impl FnOnce(&mut Machine) -> R) -> R {
+        let (member, now) = (self.member, self.now());
+        self.driver
+            .order(|cluster| cluster.order(member, now, order))
+    }
+
+    pub(crate) fn expire(&mut self, session: i64) -> bool {
+        let (member, now) = (self.member, self.now());
+        self.driver
+            .order(|cluster| cluster.expire(member, session, now))
+    }
+
+    pub(crate) fn cut(&mut self, whom: Whom) {
+        if whom == Whom::All {
+            // Its client has been connected by the system, and counts on it.
+            self.driver.accept(self.member);
+        }
+        self.order(|machine| machine.cut(whom));
+    }
+
+    pub(crate) fn move_clock(&mut self, by: Duration) {
+        self.driver.move_clock(by);
+    }
+
+    /// Neither hears, says nor does anything until it goes on.
+    pub(crate) fn pause(&mut self) {
+        self.machine_mut().pause();
+    }
+
+    pub(crate) fn resume(&mut self) {
+        let (member, now) = (self.member, self.now());
+        self.driver.order(|cluster| cluster.resume(member, now));
+    }
+
+    pub(crate) fn stop(&mut self) {
+        let (member, now) = (self.member, self.now());
+        self.driver.doors[member].listener = None;
+        self.driver.order(|cluster| cluster.stop(member, now));
+    }
+
+    pub(crate) fn restart(&mut self) -> io::Result<()> {
+        if self.driver.doors[self.member].listener.is_some() {
+            self.stop();
+        }
+        let door = &mut self.driver.doors[self.member];
+        door.listener = Some(door.port.listen()?);
+        let now = self.now();
+        self.order(|machine| machine.start(now));
+        Ok(())
+    }
+}
+
 impl Driver {
     pub(crate) fn new(
-        machine: Machine,
-        port: Port,
+        cluster: Cluster,
+        ports: Vec<Port>,
         orders: Receiver<Order>,
         woken: UnixStream,
         bell: Arc<Bell>,
     ) -> io::Result<Self> {
         woken.set_nonblocking(true)?;
+        let doors = ports.into_iter().map(|port| {
+            let listener = Some(port.listen()?);
+            Ok(Door { port, listener })
+        });
         Ok(Self {
-            listener: Some(port.listen()?),
-            machine,
-            port,
+            doors: doors.collect::<io::Result<_>>()?,
+            cluster,
             sockets: HashMap::new(),
             orders,
             woken,
@@ -174,16 +263,18 @@ impl Driver {
                     continue;
                 }
                 // An order before it may just have paused the server, and has said that it is.
-                _ if self.machine.is_paused() => continue,
-                Ready::Listener => self.accept(),
+                Ready::Listener(member) | Ready::Socket((member, _)) if self.is_paused(member) => {
+                    continue;
+                }
+                Ready::Listener(member) => self.accept(member),
                 Ready::Socket(id) => self.serve(id, now),
             }
             self.happened = true;
         }
         let now = self.now();
         let is_due = |deadline| deadline <= now;
-        if self.machine.deadline().is_some_and(is_due) {
-            self.machine.advance(now);
+        if self.cluster.deadline().is_some_and(is_due) {
+            self.cluster.advance(now);
             self.happened = true;
         }
         self.act();
@@ -201,73 +292,51 @@ impl Driver {
         self.quits = true;
     }
 
-    /// Has something done to the machine, and what follows from it done to the sockets.
-    pub(crate) fn order<R>(&mut self, order: impl FnOnce(&mut Machine) -> R) -> R {
-        let result = order(&mut self.machine);
+    /// Where orders about one member are carried out.
+    pub(crate) fn seat(&mut self, member: usize) -> Seat<'_> {
+        Seat {
+            driver: self,
+            member,
+        }
+    }
+
+    /// Has something done, and what follows from it done to the sockets.
+    pub(crate) fn order<R>(&mut self, order: impl FnOnce(&mut Cluster) -> R) -> R {
+        let result = order(&mut self.cluster);
         self.act();
         self.happened = true;
         result
     }
 
-    pub(crate) fn cut(&mut self, whom: Whom) {
-        if whom == Whom::All {
-            // Its client has been connected by the system, and counts on it.
-            self.accept();
-        }
-        self.order(|machine| machine.cut(whom));
-    }
-
-    pub(crate) fn move_clock(&mut self, by: Duration) {
+    fn move_clock(&mut self, by: Duration) {
         self.moved = self.moved.saturating_add(by).min(FARTHEST);
         let now = self.now();
-        self.order(|machine| machine.advance(now));
+        self.order(|cluster| cluster.advance(now));
     }
 
-    /// Neither hears, says nor does anything until it goes on.
-    pub(crate) fn pause(&mut self) {
-        self.machine.pause();
-    }
-
-    pub(crate) fn resume(&mut self) {
-        let now = self.now();
-        self.order(|machine| machine.resume(now));
-    }
-
-    pub(crate) fn stop(&mut self) {
-        self.listener = None;
-        let now = self.now();
-        self.order(|machine| machine.stop(now));
-    }
-
-    pub(crate) fn restart(&mut self) -> io::Result<()> {
-        if self.listener.is_some() {
-            self.stop();
-        }
-        self.listener = Some(self.port.listen()?);
-        let now = self.now();
-        self.order(|machine| machine.start(now));
-        Ok(())
+    fn is_paused(&self, member: usize) -> bool {
+        self.cluster.machine(member).is_paused()
     }
 
     fn wait(&self) -> Vec<Ready> {
         let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
         let mut who = vec![Ready::Orders];
-        if !self.machine.is_paused() {
-            if let Some(listener) = &self.listener {
+        for (member, door) in self.doors.iter().enumerate() {
+            if let Some(listener) = door.listener.as_ref().filter(|_| !self.is_paused(member)) {
                 fds.push(PollFd::new(listener, PollFlags::IN));
-                who.push(Ready::Listener);
-            }
-            for (id, socket) in &self.sockets {
-                let mut flags = PollFlags::empty();
-                flags.set(PollFlags::IN, !socket.read_out);
-                flags.set(PollFlags::OUT, !socket.unsent.is_empty());
-                if !flags.is_empty() {
-                    fds.push(PollFd::new(&socket.stream, flags));
-                    who.push(Ready::Socket(*id));
-                }
+                who.push(Ready::Listener(member));
             }
         }
-        let timeout = self.machine.deadline().map(|deadline| {
+        for (id, socket) in &self.sockets {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, !socket.read_out);
+            flags.set(PollFlags::OUT, !socket.unsent.is_empty());
+            if !flags.is_empty() && !self.is_paused(id.0) {
+                fds.push(PollFd::new(&socket.stream, flags));
+                who.push(Ready::Socket(*id));
+            }
+        }
+        let timeout = self.cluster.deadline().map(|deadline| {
             let left = deadline.saturating_sub(self.now());
             Timespec {
                 tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
@@ -295,25 +364,30 @@ impl Driver {
         }
     }
 
-    fn accept(&mut self) {
-        while let Some(Ok((stream, peer))) = self.listener.as_ref().map(TcpListener::accept) {
+    fn accept(&mut self, member: usize) {
+        while let Some(Ok((stream, peer))) = self.doors[member]
+            .listener
+            .as_ref()
+            .map(TcpListener::accept)
+        {
             // A connection that is broken already shows it when it is read.
             let _ = stream.set_nodelay(true);
             if stream.set_nonblocking(true).is_err() {
                 continue;
             }
-            let id = self.machine.accept(peer);
+            let id = self.cluster.machine_mut(member).accept(peer);
             let socket = Socket {
                 stream,
                 unsent: Vec::new(),
                 finishes: false,
                 read_out: false,
             };
-            self.sockets.insert(id, socket);
+            self.sockets.insert((member, id), socket);
         }
     }
 
-    fn serve(&mut self, id: ConnectionId, now: Duration) {
+    fn serve(&mut self, id: SocketId, now: Duration) {
+        let (member, connection) = id;
         let Some(socket) = self.sockets.get_mut(&id) else {
             return;
         };
@@ -326,13 +400,20 @@ impl Driver {
         match (&socket.stream).read(&mut self.buffer) {
             Ok(0) => {
                 socket.read_out = true;
-                self.machine.end(id, now);
+                self.cluster
+                    .order(member, now, |machine| machine.end(connection, now));
             }
-            Ok(count) => self.machine.receive(id, &self.buffer[..count], now),
+            Ok(count) => {
+                let bytes = &self.buffer[..count];
+                self.cluster.order(member, now, |machine| {
+                    machine.receive(connection, bytes, now);
+                });
+            }
             Err(error) if is_later(&error) => {}
             Err(_) => {
                 socket.read_out = true;
-                self.machine.end(id, now);
+                self.cluster
+                    .order(member, now, |machine| machine.end(connection, now));
             }
         }
         // An answer goes out before the next connection is served.
@@ -341,7 +422,8 @@ impl Driver {
 
     fn act(&mut self) {
         let mut touched = Vec::new();
-        for (id, act) in self.machine.take_acts() {
+        for (member, connection, act) in self.cluster.take_acts() {
+            let id = (member, connection);
             let Some(socket) = self.sockets.get_mut(&id) else {
                 continue;
             };
@@ -366,7 +448,7 @@ impl Driver {
     }
 
     /// Sends as much as the network takes.
-    fn flush(&mut self, id: ConnectionId) {
+    fn flush(&mut self, id: SocketId) {
         let Some(socket) = self.sockets.get_mut(&id) else {
             return;
         };

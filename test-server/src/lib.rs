@@ -32,6 +32,9 @@
 //! | the server restarts | [`Server::stop`], [`Server::restart`] |
 //! | time passes | [`Server::advance_clock`] |
 //! | all of it ends | [`Server::heal`] |
+//! | a leader dies, another is elected | [`Ensemble::kill`], [`Ensemble::elect`] |
+//! | servers do not reach each other, both ways or one | [`Ensemble::partition`], [`isolate`](Ensemble::isolate), [`cut`](Ensemble::cut), [`mute`](Ensemble::mute), [`deafen`](Ensemble::deafen) |
+//! | a server knows later than others | [`Ensemble::lag`] |
 //!
 //! What clients did shows in [`Server::node`], [`nodes`](Server::nodes),
 //! [`sessions`](Server::sessions), [`watches`](Server::watches), [`asked`](Server::asked) and
@@ -45,16 +48,21 @@
 //! plays random operations of several sessions on it and on Apache ZooKeeper of that line, and compares every
 //! answer, stat and event.
 //!
-//! It has no ensemble, no TLS, no SASL, no quotas and no nodes with a time to live, and refuses them
+//! [`Ensemble`] is several of them with a leader: a model of what clients can see of an ensemble, which
+//! says for itself how far it goes.
+//!
+//! It has no TLS, no SASL, no quotas and no nodes with a time to live, and refuses them
 //! as a ZooKeeper does that was not set up for them. It lists children in no useful order, as
 //! servers do, but in the same order in each run.
 
 #![warn(missing_debug_implementations, missing_docs)]
 
 mod builder;
+mod cluster;
 mod connections;
 mod core;
 mod driver;
+mod ensemble;
 mod op;
 mod server;
 mod trap;
@@ -66,6 +74,7 @@ pub use zklock_protocol::{Acl, ErrorCode, Stat};
 pub use self::builder::ServerBuilder;
 pub use self::connections::Connections;
 pub use self::core::Line;
+pub use self::ensemble::{Ensemble, EnsembleBuilder};
 pub use self::op::{Asked, Matcher, Op};
 pub use self::server::Server;
 pub use self::trap::{Hold, Trap};

@@ -11,12 +11,13 @@ use std::time::{Duration, Instant};
 use zklock_protocol::ErrorCode;
 
 use crate::builder::ServerBuilder;
+use crate::cluster::Cluster;
 use crate::connections::Connections;
 use crate::core::Settings;
-use crate::driver::{Bell, Driver, Order, Port};
+use crate::driver::{Bell, Driver, Order, Port, Seat};
 use crate::op::{Asked, Matcher, Op};
 use crate::trap::{Hold, Trap};
-use crate::trouble::{Effect, Loss, Machine, Phase, Whom};
+use crate::trouble::{Effect, Loss, Phase, Whom};
 use crate::view::{self, Node, Session, Watch};
 
 /// A ZooKeeper server in memory, in this process, on a port of the loopback interface.
@@ -45,6 +46,14 @@ pub struct Server {
 /// Where other threads meet the server's own.
 #[derive(Debug)]
 pub(crate) struct Desk {
+    inbox: Arc<Inbox>,
+    /// Which of the servers on that thread is meant.
+    member: usize,
+}
+
+/// What other threads have the servers' thread do.
+#[derive(Debug)]
+pub(crate) struct Inbox {
     orders: Mutex<Sender<Order>>,
     wake: UnixStream,
     bell: Arc<Bell>,
@@ -74,28 +83,22 @@ impl Server {
     pub(crate) fn launch(settings: Settings, port: u16) -> io::Result<Self> {
         let port = Port::claim(port)?;
         let address = port.address();
-        let (wake, woken) = UnixStream::pair()?;
-        // A full pipe means that the thread will wake anyway.
-        wake.set_nonblocking(true)?;
-        let (orders, inbox) = mpsc::channel();
-        let bell = Arc::new(Bell::default());
-        let machine = Machine::new(settings);
-        let driver = Driver::new(machine, port, inbox, woken, Arc::clone(&bell))?;
-        let thread = thread::Builder::new()
-            .name("zklock-test-server".to_owned())
-            .spawn(move || driver.run())?;
+        let (inbox, thread) = Inbox::open(Cluster::alone(settings), vec![port])?;
         log::info!(
             "a ZooKeeper for tests serves at {address}, on loopback alone, and keeps nothing on disk"
         );
-        Ok(Self {
+        let mut server = Self::of_ensemble(address, inbox, 0);
+        server.thread = Some(thread);
+        Ok(server)
+    }
+
+    /// One whose thread is somebody else's.
+    pub(crate) fn of_ensemble(address: SocketAddr, inbox: Arc<Inbox>, member: usize) -> Self {
+        Self {
             address,
-            desk: Arc::new(Desk {
-                orders: Mutex::new(orders),
-                wake,
-                bell,
-            }),
-            thread: Some(thread),
-        })
+            desk: Arc::new(Desk { inbox, member }),
+            thread: None,
+        }
     }
 
     /// `127.0.0.1:port`, for clients to connect to.
@@ -134,10 +137,7 @@ impl Server {
         let Some(session_id) = session_id.into() else {
             return false;
         };
-        self.desk.tell(move |driver| {
-            let now = driver.now();
-            driver.order(|machine| machine.expire(session_id, now))
-        })
+        self.desk.tell(move |driver| driver.expire(session_id))
     }
 
     /// All connections, those to come included.
@@ -251,13 +251,17 @@ impl Server {
     /// follows from them comes when it goes on: a session that [`Server::expire`] ends is gone at
     /// once, and the client hears of it then.
     pub fn pause(&self) {
-        self.desk.tell(Driver::pause);
+        self.desk.tell(|driver| {
+            driver.pause();
+        });
     }
 
     /// Goes on after [`Server::pause`]. Sessions whose time is over have expired before anything
     /// that was sent meanwhile is heard.
     pub fn resume(&self) {
-        self.desk.tell(Driver::resume);
+        self.desk.tell(|driver| {
+            driver.resume();
+        });
     }
 
     /// Ends the server, as if its process had been killed: connections are reset, and who connects
@@ -276,7 +280,9 @@ impl Server {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn stop(&self) {
-        self.desk.tell(Driver::stop);
+        self.desk.tell(|driver| {
+            driver.stop();
+        });
     }
 
     /// Starts again after [`Server::stop`], on the same port, with what was committed. Every session
@@ -286,7 +292,11 @@ impl Server {
     /// # Errors
     /// If the system does not give the port back. It is kept for the server, so nobody else takes it.
     pub fn restart(&self) -> io::Result<()> {
-        self.desk.tell(Driver::restart)
+        #[allow(
+            clippy::redundant_closure_for_method_calls,
+            reason = "the method is of a seat of one lifetime, not of any"
+        )]
+        self.desk.tell(|driver| driver.restart())
     }
 
     /// Moves the server's clock. Sessions whose time is over then have expired when this returns,
@@ -302,26 +312,26 @@ impl Server {
     pub fn node(&self, path: &str) -> Option<Node> {
         let path = path.to_owned();
         self.desk
-            .tell(move |driver| view::node(&driver.machine, &path))
+            .tell(move |driver| view::node(driver.machine(), &path))
     }
 
     /// The paths of all nodes but those that every server has, sorted.
     #[must_use]
     pub fn nodes(&self) -> Vec<String> {
-        self.desk.tell(|driver| view::nodes(&driver.machine))
+        self.desk.tell(|driver| view::nodes(driver.machine()))
     }
 
     /// All sessions, the oldest first.
     #[must_use]
     pub fn sessions(&self) -> Vec<Session> {
         self.desk
-            .tell(|driver| view::sessions(&driver.machine, driver.now()))
+            .tell(|driver| view::sessions(driver.machine(), driver.now()))
     }
 
     /// All watches, by path.
     #[must_use]
     pub fn watches(&self) -> Vec<Watch> {
-        self.desk.tell(|driver| view::watches(&driver.machine))
+        self.desk.tell(|driver| view::watches(driver.machine()))
     }
 
     /// What was asked so far, lost and held requests included: the last 100,000 of them, or fewer
@@ -329,14 +339,14 @@ impl Server {
     #[must_use]
     pub fn asked(&self) -> Vec<Asked> {
         self.desk
-            .tell(|driver| driver.machine.seen.asked.iter().cloned().collect())
+            .tell(|driver| driver.machine().seen.asked.iter().cloned().collect())
     }
 
     /// How many requests of a kind were sent so far, parts of a multi included.
     #[must_use]
     pub fn count(&self, op: Op) -> usize {
         self.desk.tell(move |driver| {
-            let counts = &driver.machine.seen.counts;
+            let counts = &driver.machine().seen.counts;
             counts.get(&op).copied().unwrap_or_default()
         })
     }
@@ -366,21 +376,66 @@ impl Server {
     fn trap(&self, phase: Phase, matcher: Matcher, effect: Effect) -> Trap {
         let rule = self
             .desk
-            .tell(move |driver| driver.machine.add_rule(phase, matcher, effect));
+            .tell(move |driver| driver.machine_mut().add_rule(phase, matcher, effect));
         Trap::new(Arc::clone(&self.desk), rule)
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.desk.send(Box::new(Driver::quit));
-        // It has panicked where this fails, and has said so itself.
-        let _ = self.thread.take().map(JoinHandle::join);
+        if let Some(thread) = self.thread.take() {
+            self.desk.inbox.close(thread);
+        }
     }
 }
 
 impl Desk {
-    /// Has the server's thread carry out an order, and returns its result.
+    /// Has the servers' thread carry out an order about this one, and returns its result.
+    pub(crate) fn tell<R: Send + 'static>(
+        &self,
+        order: impl FnOnce(&mut Seat<'_>) -> R + Send + 'static,
+    ) -> R {
+        let member = self.member;
+        self.inbox
+            .tell(move |driver| order(&mut driver.seat(member)))
+    }
+
+    pub(crate) fn wait_until(&self, within: Duration, condition: impl FnMut() -> bool) -> bool {
+        self.inbox.wait_until(within, condition)
+    }
+}
+
+impl Inbox {
+    /// Starts the thread that serves at these ports, one for each member.
+    pub(crate) fn open(
+        cluster: Cluster,
+        ports: Vec<Port>,
+    ) -> io::Result<(Arc<Self>, JoinHandle<()>)> {
+        let (wake, woken) = UnixStream::pair()?;
+        // A full pipe means that the thread will wake anyway.
+        wake.set_nonblocking(true)?;
+        let (orders, inbox) = mpsc::channel();
+        let bell = Arc::new(Bell::default());
+        let driver = Driver::new(cluster, ports, inbox, woken, Arc::clone(&bell))?;
+        let thread = thread::Builder::new()
+            .name("zklock-test-server".to_owned())
+            .spawn(move || driver.run())?;
+        let inbox = Self {
+            orders: Mutex::new(orders),
+            wake,
+            bell,
+        };
+        Ok((Arc::new(inbox), thread))
+    }
+
+    /// Ends the thread.
+    pub(crate) fn close(&self, thread: JoinHandle<()>) {
+        self.send(Box::new(Driver::quit));
+        // It has panicked where this fails, and has said so itself.
+        let _ = thread.join();
+    }
+
+    /// Has the servers' thread carry out an order, and returns its result.
     pub(crate) fn tell<R: Send + 'static>(
         &self,
         order: impl FnOnce(&mut Driver) -> R + Send + 'static,

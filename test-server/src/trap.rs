@@ -30,7 +30,7 @@ impl Trap {
     pub fn times_sprung(&self) -> u64 {
         let rule = self.rule;
         self.desk
-            .tell(move |driver| driver.machine.times_struck(rule))
+            .tell(move |driver| driver.machine().times_struck(rule))
     }
 
     /// Waits until the fault has struck.

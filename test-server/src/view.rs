@@ -32,7 +32,8 @@ pub struct Session {
     pub id: i64,
     /// For how long it lives without a word.
     pub timeout: Duration,
-    /// For how long it still lives if nothing more comes, on the server's clock.
+    /// For how long it still lives if nothing more comes, on the server's clock. In an ensemble the
+    /// leader alone knows it: of it a follower says what it knew last.
     pub left: Duration,
     /// Whether a connection speaks for it.
     pub is_connected: bool,
@@ -95,7 +96,7 @@ pub(crate) fn sessions(machine: &Machine, now: Duration) -> Vec<Session> {
         Session {
             id,
             timeout: session.timeout,
-            left: session.expires_at.saturating_sub(now),
+            left: core.expiry_of(id).unwrap_or_default().saturating_sub(now),
             is_connected: core.connection_of(id).is_some(),
             ephemerals,
         }

@@ -54,18 +54,13 @@ impl Core {
         }
     }
 
-    /// Answers a request with an error. Nobody has to have asked.
-    pub(crate) fn refuse(&mut self, to: ConnectionId, number: i32, error: ErrorCode) {
-        let header = self.reply_header(number, error);
-        self.reply(to, header, &Reply::Nothing);
-    }
-
     pub(super) fn reply(&mut self, to: ConnectionId, header: ReplyHeader, reply: &Reply) {
         let frame = Writer::frame(|writer| {
             header.write(writer);
             reply.write(writer);
         });
-        self.send(to, frame, Said::Reply);
+        let what = Said::Reply(self.answering);
+        self.send(to, frame, what);
     }
 
     pub(super) fn send(&mut self, to: ConnectionId, bytes: Vec<u8>, what: Said) {
@@ -88,6 +83,7 @@ impl Core {
         self.received += 1;
         if let Some(connection) = self.connections.get_mut(&from) {
             connection.received += 1;
+            self.answering = connection.received;
         }
     }
 }

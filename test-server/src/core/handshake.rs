@@ -24,20 +24,36 @@ impl Core {
         let timeout = Duration::from_millis(asked)
             .max(self.settings.min_session_timeout)
             .min(self.settings.max_session_timeout);
-        let session = match request.session_id {
+        let is_read_only_known = request.read_only.is_some();
+        let id = request.session_id;
+        // Whoever else speaks for it is cut off, whether the password is right or not.
+        if id != 0
+            && let Some(before) = self.connection_of(id)
+        {
+            self.close(before);
+        }
+        let is_ours = id == 0 || request.password == self.sessions.password(id);
+        if self.peer.is_some() && is_ours {
+            return self.ask_for_session(from, id, timeout, is_read_only_known, now);
+        }
+        let session = match id {
             0 => {
                 self.next_moment(now);
                 Some(self.sessions.create(timeout, now))
             }
-            id => {
-                // Whoever else speaks for it is cut off, whether the password is right or not.
-                if let Some(before) = self.connection_of(id) {
-                    self.close(before);
-                }
-                let ours = request.password == self.sessions.password(id);
-                (ours && self.sessions.touch(id, timeout, now)).then_some(id)
-            }
+            id => (is_ours && self.sessions.touch(id, timeout, now)).then_some(id),
         };
+        self.greet(from, session, timeout, is_read_only_known);
+    }
+
+    /// Answers a handshake.
+    pub(super) fn greet(
+        &mut self,
+        from: ConnectionId,
+        session: Option<i64>,
+        timeout: Duration,
+        is_read_only_known: bool,
+    ) {
         let response = ConnectResponse {
             protocol_version: 0,
             timeout_ms: session.map_or(0, |_| milliseconds(timeout)),
@@ -45,13 +61,10 @@ impl Core {
             password: session
                 .map_or([0; 16], |id| self.sessions.password(id))
                 .to_vec(),
-            read_only: request.read_only.map(|_| false),
+            read_only: is_read_only_known.then_some(false),
         };
-        self.send(
-            from,
-            Writer::frame(|writer| response.write(writer)),
-            Said::Reply,
-        );
+        let what = Said::Reply(self.answering);
+        self.send(from, Writer::frame(|writer| response.write(writer)), what);
         match (session, self.connections.get_mut(&from)) {
             (Some(session), Some(connection)) => {
                 connection.session = Some(session);

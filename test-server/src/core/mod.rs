@@ -7,6 +7,7 @@ use std::time::Duration;
 use zklock_protocol::{ConnectRequest, Reader, RequestHeader};
 
 use self::acl::Identity;
+use self::quorum::Peer;
 use self::sessions::Sessions;
 pub use self::settings::Line;
 pub(crate) use self::settings::Settings;
@@ -17,6 +18,7 @@ pub(crate) mod acl;
 mod answers;
 mod handshake;
 pub(crate) mod paths;
+pub(crate) mod quorum;
 mod reads;
 mod requests;
 pub(crate) mod sessions;
@@ -47,7 +49,8 @@ pub(crate) enum Output {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Said {
-    Reply,
+    /// To the n-th frame of its connection.
+    Reply(u64),
     Event,
 }
 
@@ -71,6 +74,10 @@ pub(crate) struct Core {
     pub(crate) connections: BTreeMap<ConnectionId, Connection>,
     /// The newest transaction.
     pub(crate) zxid: i64,
+    /// Its part in an ensemble; none if it stands alone.
+    peer: Option<Peer>,
+    /// The frame that is being answered, counted on its connection.
+    answering: u64,
     next_container_check: Duration,
     received: u64,
     sent: u64,
@@ -79,7 +86,8 @@ pub(crate) struct Core {
 
 impl Core {
     pub(crate) fn new(settings: Settings) -> Self {
-        let first_session = 1 << 56 | (settings.epoch_ms << 16) & ((1 << 56) - 1);
+        let server = i64::from(settings.server_id);
+        let first_session = server << 56 | (settings.epoch_ms << 16) & ((1 << 56) - 1);
         Self {
             tree: Tree::new(),
             sessions: Sessions::new(first_session, settings.tick, settings.secret),
@@ -87,6 +95,8 @@ impl Core {
             child_watches: WatchTable::new(settings.line),
             connections: BTreeMap::new(),
             zxid: 0,
+            peer: None,
+            answering: 0,
             next_container_check: settings.container_check,
             received: 0,
             sent: 0,
@@ -120,6 +130,9 @@ impl Core {
     /// A connection is gone. Its session lives on.
     pub(crate) fn closed(&mut self, id: ConnectionId) {
         self.connections.remove(&id);
+        if let Some(peer) = &mut self.peer {
+            peer.forget(id);
+        }
         self.data_watches.remove_all(id);
         self.child_watches.remove_all(id);
     }
@@ -131,12 +144,18 @@ impl Core {
             self.closed(id);
         }
         self.outputs.clear();
+        if let Some(peer) = &mut self.peer {
+            return peer.restart(now);
+        }
         self.sessions.renew_all(now);
         self.next_container_check = now + self.settings.container_check;
     }
 
     /// When [`Core::advance`] has something to do next.
     pub(crate) fn deadline(&self) -> Option<Duration> {
+        if let Some(peer) = &self.peer {
+            return peer.deadline();
+        }
         let containers = self
             .tree
             .has_containers()
@@ -149,6 +168,9 @@ impl Core {
 
     /// Ends the sessions whose time is over, and removes containers that were used up.
     pub(crate) fn advance(&mut self, now: Duration) {
+        if self.peer.is_some() {
+            return self.advance_in_ensemble(now);
+        }
         while let Some(session) = self.sessions.expired(now) {
             self.expire(session, now);
         }
@@ -161,8 +183,12 @@ impl Core {
         }
     }
 
-    /// Ends a session, as if its time were over. Whether it was there.
+    /// Ends a session, as if its time were over. Whether it was there. In an ensemble the leader does
+    /// so, and nobody else.
     pub(crate) fn expire(&mut self, session: i64, now: Duration) -> bool {
+        if self.peer.is_some() {
+            return self.end_by_leader(session, now);
+        }
         if !self.sessions.contains(session) {
             return false;
         }
@@ -177,7 +203,8 @@ impl Core {
     pub(crate) fn word(&mut self, from: ConnectionId, word: [u8; 4]) {
         self.count_received(from);
         if let Some(answer) = self.say(word) {
-            self.send(from, answer.into_bytes(), Said::Reply);
+            let what = Said::Reply(self.answering);
+            self.send(from, answer.into_bytes(), what);
         }
         self.close(from);
     }
@@ -185,6 +212,19 @@ impl Core {
     /// A whole frame has come, without the length before it.
     pub(crate) fn frame(&mut self, from: ConnectionId, frame: &[u8], now: Duration) {
         self.count_received(from);
+        let Some(connection) = self.connections.get(&from) else {
+            return;
+        };
+        if !self.serves() {
+            return self.close(from);
+        }
+        if connection.session.is_some() || !self.keep_for_later(from, frame) {
+            self.read_frame(from, frame, now);
+        }
+    }
+
+    /// A frame whose turn it is to be read.
+    fn read_frame(&mut self, from: ConnectionId, frame: &[u8], now: Duration) {
         let Some(connection) = self.connections.get(&from) else {
             return;
         };
@@ -213,10 +253,9 @@ impl Core {
 
     pub(super) fn next_moment(&mut self, now: Duration) -> Moment {
         self.zxid += 1;
-        let since = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
         Moment {
             zxid: self.zxid,
-            time_ms: self.settings.epoch_ms.saturating_add(since),
+            time_ms: self.settings.time_ms(now),
         }
     }
 

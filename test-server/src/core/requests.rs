@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use zklock_protocol::{
-    ErrorCode, Part, Reader, Reply, ReplyHeader, Request, RequestHeader, opcode, xid,
-};
+use zklock_protocol::{ErrorCode, Reader, Reply, ReplyHeader, Request, RequestHeader, opcode, xid};
 
-use super::transactions::{self, Caller, Refused};
+use super::transactions::{self, Caller, is_write};
 use super::{ConnectionId, Core, Line};
 
 impl Core {
@@ -43,17 +41,31 @@ impl Core {
             self.reply(from, unknown, &Reply::Nothing);
             return self.close(from);
         }
+        if self.peer.is_some() {
+            return self.take_turn(from, session, header, reader, now);
+        }
+        if header.opcode == opcode::CLOSE_SESSION {
+            self.end_session(session, now);
+            self.answer(from, header.xid, Ok(Reply::Nothing));
+            return self.close(from);
+        }
+        self.serve(from, session, header, reader, now);
+    }
+
+    /// Answers what takes no other server: all but the end of a session, if this one stands alone.
+    pub(super) fn serve(
+        &mut self,
+        from: ConnectionId,
+        session: i64,
+        header: RequestHeader,
+        reader: &mut Reader<'_>,
+        now: Duration,
+    ) {
         let record = reader.rest();
         let outcome = match Request::read(header.opcode, reader) {
             Ok(Request::Ping) => {
                 let pong = self.reply_header(xid::PING, ErrorCode::OK);
                 return self.reply(from, pong, &Reply::Nothing);
-            }
-            Ok(Request::CloseSession) => {
-                self.end_session(session, now);
-                let header = self.reply_header(header.xid, ErrorCode::OK);
-                self.reply(from, header, &Reply::Nothing);
-                return self.close(from);
             }
             Ok(request) if is_write(header.opcode) => self.write(from, session, request, now),
             Ok(request) => self.read(from, session, request),
@@ -64,24 +76,52 @@ impl Core {
                 Err(ErrorCode::MARSHALLING_ERROR)
             }
         };
-        match outcome {
-            Ok(reply) => {
-                let header = self.reply_header(header.xid, ErrorCode::OK);
-                self.reply(from, header, &reply);
-            }
-            Err(code) => self.refuse(from, header.xid, code),
-        }
+        self.answer(from, header.xid, outcome);
+    }
+
+    pub(super) fn answer(
+        &mut self,
+        to: ConnectionId,
+        number: i32,
+        outcome: Result<Reply, ErrorCode>,
+    ) {
+        let (code, reply) = match outcome {
+            Ok(reply) => (ErrorCode::OK, reply),
+            Err(code) => (code, Reply::Nothing),
+        };
+        let header = self.reply_header(number, code);
+        self.reply(to, header, &reply);
     }
 
     /// Gives the session that a connection speaks for its whole time again, as every request does
     /// before it is judged. Whether there is such a session.
-    pub(crate) fn touch(&mut self, from: ConnectionId, now: Duration) -> bool {
+    fn touch(&mut self, from: ConnectionId, now: Duration) -> bool {
         let Some(connection) = self.connections.get(&from) else {
             return false;
         };
-        connection
-            .session
-            .is_some_and(|session| self.sessions.touch(session, connection.timeout, now))
+        let (session, timeout) = (connection.session, connection.timeout);
+        session.is_some_and(|session| {
+            if self.peer.is_some() {
+                self.note_touch(session, timeout, now)
+            } else {
+                self.sessions.touch(session, timeout, now)
+            }
+        })
+    }
+
+    /// Answers a frame with an error, in its turn, and does not do it. Nobody has to have asked.
+    pub(crate) fn refuse(
+        &mut self,
+        to: ConnectionId,
+        number: i32,
+        error: ErrorCode,
+        now: Duration,
+    ) {
+        self.count_received(to);
+        self.touch(to, now);
+        if !self.refuse_in_turn(to, number, error) {
+            self.answer(to, number, Err(error));
+        }
     }
 
     fn write(
@@ -97,32 +137,8 @@ impl Core {
             identities: self.identities(from),
             line: self.settings.line,
         };
-        let steps = match request {
-            Request::Reconfig { .. } => return Err(ErrorCode::RECONFIG_DISABLED),
-            // Corrupts the database of servers that take it outside of a multi.
-            Request::Check { .. } => return Err(ErrorCode::UNIMPLEMENTED),
-            Request::Multi(steps) => steps,
-            request => {
-                let txn = transactions::prepare(&self.tree, &caller, request)?;
-                return match self.apply(txn, moment) {
-                    Part::Done(_, reply) => Ok(reply),
-                    Part::Failed(code) => Err(code),
-                };
-            }
-        };
-        let is_step = |step: &Request| is_write(step.opcode());
-        if !steps.iter().all(is_step) {
-            return Err(ErrorCode::MARSHALLING_ERROR);
-        }
-        let parts = match transactions::prepare_all(&self.tree, &caller, steps) {
-            Ok(txns) => txns
-                .into_iter()
-                .map(|txn| self.apply(txn, moment))
-                .collect(),
-            Err(Refused::Each(codes)) => codes.into_iter().map(Part::Failed).collect(),
-            Err(Refused::Unread) => return Err(ErrorCode::MARSHALLING_ERROR),
-        };
-        Ok(Reply::Parts(parts))
+        let plan = transactions::plan(&self.tree, &caller, request)?;
+        self.carry_out(plan, moment)
     }
 }
 
@@ -139,22 +155,6 @@ fn takes_number(number: i32, record: &[u8], line: Line) -> bool {
         Request::read(number, &mut Reader::new(&with_empty_path)).ok()
     };
     line == Line::V3_8 || number == opcode::MULTI || without_path().is_some()
-}
-
-fn is_write(number: i32) -> bool {
-    matches!(
-        number,
-        opcode::CREATE
-            | opcode::CREATE_2
-            | opcode::CREATE_CONTAINER
-            | opcode::CREATE_TTL
-            | opcode::DELETE
-            | opcode::SET_DATA
-            | opcode::SET_ACL
-            | opcode::CHECK
-            | opcode::MULTI
-            | opcode::RECONFIG
-    )
 }
 
 /// What servers take from clients. The others end the connection.

@@ -34,18 +34,38 @@ impl Sessions {
     }
 
     pub(crate) fn create(&mut self, timeout: Duration, now: Duration) -> i64 {
-        let id = self.next_id;
-        self.next_id += 1;
-        let expires_at = self.round_up(now + timeout);
-        self.sessions.insert(
-            id,
-            Session {
-                timeout,
-                expires_at,
-            },
-        );
-        self.by_expiry.insert((expires_at, id));
+        let id = self.next_id();
+        self.insert(id, timeout, now);
         id
+    }
+
+    /// For a session that is still to be made.
+    pub(crate) fn next_id(&mut self) -> i64 {
+        self.next_id += 1;
+        self.next_id - 1
+    }
+
+    /// One that has its whole time from now on.
+    pub(crate) fn insert(&mut self, id: i64, timeout: Duration, now: Duration) {
+        let expires_at = self.round_up(now + timeout);
+        let session = Session {
+            timeout,
+            expires_at,
+        };
+        if let Some(before) = self.sessions.insert(id, session) {
+            self.by_expiry.remove(&(before.expires_at, id));
+        }
+        self.by_expiry.insert((expires_at, id));
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.sessions.clear();
+        self.by_expiry.clear();
+    }
+
+    pub(crate) fn get(&self, id: i64) -> Option<&Session> {
+        self.sessions.get(&id)
     }
 
     /// Whether it is there. It lives at least for `timeout` from now.

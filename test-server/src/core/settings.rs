@@ -6,6 +6,8 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
     pub(crate) line: Line,
+    /// The highest byte of the ids of its sessions.
+    pub(crate) server_id: u8,
     pub(crate) tick: Duration,
     pub(crate) min_session_timeout: Duration,
     pub(crate) max_session_timeout: Duration,
@@ -16,6 +18,14 @@ pub(crate) struct Settings {
     pub(crate) epoch_ms: i64,
     /// What the passwords of sessions are made from.
     pub(crate) secret: u64,
+}
+
+impl Settings {
+    /// In ms since 1970.
+    pub(crate) fn time_ms(&self, now: Duration) -> i64 {
+        let since = i64::try_from(now.as_millis()).unwrap_or(i64::MAX);
+        self.epoch_ms.saturating_add(since)
+    }
 }
 
 /// A line of ZooKeeper's releases, as which a server behaves.

@@ -39,6 +39,7 @@ impl Bench {
     fn of(line: Line) -> Self {
         let settings = Settings {
             line,
+            server_id: 1,
             tick: TICK,
             min_session_timeout: TICK * 2,
             max_session_timeout: Duration::from_secs(60),

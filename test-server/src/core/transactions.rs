@@ -26,7 +26,7 @@ pub(crate) struct Caller<'a> {
 }
 
 /// A write that can be applied.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) enum Txn {
     Create {
         /// As what its answer is known.
@@ -92,18 +92,70 @@ impl Pending {
     }
 }
 
+/// What is to be done for one request.
+#[derive(Clone, Debug)]
+pub(crate) enum Plan {
+    One(Txn),
+    /// A multi, whole.
+    All(Vec<Txn>),
+    /// A multi of which nothing is done, and what each step gets.
+    Nothing(Vec<ErrorCode>),
+}
+
+impl Plan {
+    pub(crate) fn txns(&self) -> &[Txn] {
+        match self {
+            Self::One(txn) => std::slice::from_ref(txn),
+            Self::All(txns) => txns,
+            Self::Nothing(_) => &[],
+        }
+    }
+}
+
+/// Checks the write that somebody asks for.
+pub(crate) fn plan(tree: &Tree, caller: &Caller<'_>, request: Request) -> Result<Plan, ErrorCode> {
+    let steps = match request {
+        Request::Reconfig { .. } => return Err(ErrorCode::RECONFIG_DISABLED),
+        // Corrupts the database of servers that take it outside of a multi.
+        Request::Check { .. } => return Err(ErrorCode::UNIMPLEMENTED),
+        Request::Multi(steps) => steps,
+        request => return prepare(tree, caller, request).map(Plan::One),
+    };
+    if !steps.iter().all(|step| is_write(step.opcode())) {
+        return Err(ErrorCode::MARSHALLING_ERROR);
+    }
+    match prepare_all(tree, caller, steps) {
+        Ok(txns) => Ok(Plan::All(txns)),
+        Err(Refused::Each(codes)) => Ok(Plan::Nothing(codes)),
+        Err(Refused::Unread) => Err(ErrorCode::MARSHALLING_ERROR),
+    }
+}
+
+/// Whether a request of this number changes nodes.
+pub(crate) fn is_write(number: i32) -> bool {
+    matches!(
+        number,
+        opcode::CREATE
+            | opcode::CREATE_2
+            | opcode::CREATE_CONTAINER
+            | opcode::CREATE_TTL
+            | opcode::DELETE
+            | opcode::SET_DATA
+            | opcode::SET_ACL
+            | opcode::CHECK
+            | opcode::MULTI
+            | opcode::RECONFIG
+    )
+}
+
 /// Checks one write.
-pub(crate) fn prepare(
-    tree: &Tree,
-    caller: &Caller<'_>,
-    request: Request,
-) -> Result<Txn, ErrorCode> {
+fn prepare(tree: &Tree, caller: &Caller<'_>, request: Request) -> Result<Txn, ErrorCode> {
     step(tree, &mut Pending::default(), caller, request)
 }
 
 /// Why several writes are not done.
 #[derive(Debug)]
-pub(crate) enum Refused {
+enum Refused {
     /// The whole, as if its record could not be read.
     Unread,
     /// What each gets.
@@ -111,11 +163,7 @@ pub(crate) enum Refused {
 }
 
 /// Checks several, of which each sees what those before it are about to do.
-pub(crate) fn prepare_all(
-    tree: &Tree,
-    caller: &Caller<'_>,
-    steps: Vec<Request>,
-) -> Result<Vec<Txn>, Refused> {
+fn prepare_all(tree: &Tree, caller: &Caller<'_>, steps: Vec<Request>) -> Result<Vec<Txn>, Refused> {
     let count = steps.len();
     let mut pending = Pending::default();
     let mut prepared = Vec::with_capacity(count);
@@ -344,11 +392,11 @@ fn check_version(present: i32, expected: i32) -> Result<i32, ErrorCode> {
     }
 }
 
-impl Core {
-    /// Applies what was prepared, and tells those who watch.
-    pub(crate) fn apply(&mut self, txn: Txn, moment: Moment) -> Part {
-        match txn {
-            Txn::Create {
+impl Txn {
+    /// Does what was prepared, and says what its answer is.
+    pub(crate) fn enact(self, tree: &mut Tree, moment: Moment) -> Part {
+        match self {
+            Self::Create {
                 opcode,
                 path,
                 data,
@@ -356,36 +404,76 @@ impl Core {
                 owner,
                 parent_cversion,
             } => {
-                let tree = &mut self.tree;
-                let kept = Arc::clone(&acl);
-                let stat = tree.create(&path, data, kept, owner, parent_cversion, moment);
-                self.tell_of_data(&path, EventKind::NodeCreated, &acl);
-                self.tell_of_children(&path);
+                let stat = tree.create(&path, data, acl, owner, parent_cversion, moment);
                 let reply = match opcode {
                     opcode::CREATE => Reply::Path(path),
                     _ => Reply::Created { path, stat },
                 };
                 Part::Done(opcode, reply)
             }
-            Txn::Delete { path } => {
-                self.delete(&path, moment);
+            Self::Delete { path } => {
+                tree.delete(&path, moment);
                 Part::Done(opcode::DELETE, Reply::Nothing)
             }
-            Txn::SetData {
+            Self::SetData {
                 path,
                 data,
                 version,
             } => {
-                let stat = self.tree.set_data(&path, data, version, moment);
-                let acl = self.acl_of(&path);
-                self.tell_of_data(&path, EventKind::NodeDataChanged, &acl);
+                let stat = tree.set_data(&path, data, version, moment);
                 Part::Done(opcode::SET_DATA, Reply::Stat(stat))
             }
-            Txn::SetAcl { path, acl, version } => {
-                let stat = self.tree.set_acl(&path, acl, version);
+            Self::SetAcl { path, acl, version } => {
+                let stat = tree.set_acl(&path, acl, version);
                 Part::Done(opcode::SET_ACL, Reply::Stat(stat))
             }
-            Txn::Check => Part::Done(opcode::CHECK, Reply::Nothing),
+            Self::Check => Part::Done(opcode::CHECK, Reply::Nothing),
+        }
+    }
+}
+
+impl Core {
+    /// Does what was planned, tells those who watch, and says what its answer is.
+    pub(super) fn carry_out(&mut self, plan: Plan, moment: Moment) -> Result<Reply, ErrorCode> {
+        let parts = match plan {
+            Plan::One(txn) => {
+                return match self.apply(txn, moment) {
+                    Part::Done(_, reply) => Ok(reply),
+                    Part::Failed(code) => Err(code),
+                };
+            }
+            Plan::All(txns) => txns
+                .into_iter()
+                .map(|txn| self.apply(txn, moment))
+                .collect(),
+            Plan::Nothing(codes) => codes.into_iter().map(Part::Failed).collect(),
+        };
+        Ok(Reply::Parts(parts))
+    }
+
+    /// Applies one that was prepared, and tells those who watch.
+    fn apply(&mut self, txn: Txn, moment: Moment) -> Part {
+        match txn {
+            Txn::Create { ref path, .. } => {
+                let path = path.clone();
+                let part = txn.enact(&mut self.tree, moment);
+                let acl = self.acl_of(&path);
+                self.tell_of_data(&path, EventKind::NodeCreated, &acl);
+                self.tell_of_children(&path);
+                part
+            }
+            Txn::Delete { path } => {
+                self.delete(&path, moment);
+                Part::Done(opcode::DELETE, Reply::Nothing)
+            }
+            Txn::SetData { ref path, .. } => {
+                let path = path.clone();
+                let part = txn.enact(&mut self.tree, moment);
+                let acl = self.acl_of(&path);
+                self.tell_of_data(&path, EventKind::NodeDataChanged, &acl);
+                part
+            }
+            txn => txn.enact(&mut self.tree, moment),
         }
     }
 

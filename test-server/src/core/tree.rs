@@ -74,7 +74,7 @@ pub(crate) struct Moment {
     pub(crate) time_ms: i64,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Tree {
     nodes: HashMap<String, Node>,
     ephemerals: HashMap<i64, Names>,

@@ -4,9 +4,20 @@ use std::fmt::Write as _;
 
 use super::Core;
 
+/// Of a server that has no leader.
+const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
+
 impl Core {
     /// The answer; none to a word that it does not know.
     pub(crate) fn say(&self, word: [u8; 4]) -> Option<String> {
+        if !self.serves() {
+            return match &word {
+                b"ruok" => Some("imok".to_owned()),
+                b"isro" => Some("null".to_owned()),
+                b"envi" => Some(self.environment()),
+                _ => Some(NOT_SERVING.to_owned()),
+            };
+        }
         Some(match &word {
             b"ruok" => "imok".to_owned(),
             b"isro" => "rw".to_owned(),
@@ -19,13 +30,17 @@ impl Core {
             b"wchs" => self.summarise_watches(),
             b"wchc" => self.watches_by_session(),
             b"wchp" => self.watches_by_path(),
-            b"envi" => format!("Environment:\nzookeeper.version={}\n", self.version()),
+            b"envi" => self.environment(),
             _ => return None,
         })
     }
 
     fn version(&self) -> &'static str {
         self.settings.line.version()
+    }
+
+    fn environment(&self) -> String {
+        format!("Environment:\nzookeeper.version={}\n", self.version())
     }
 
     fn describe(&self, with_clients: bool) -> String {
@@ -42,7 +57,7 @@ impl Core {
             ("Connections", self.connections.len().to_string()),
             ("Outstanding", "0".to_owned()),
             ("Zxid", format!("0x{:x}", self.zxid)),
-            ("Mode", "standalone".to_owned()),
+            ("Mode", self.mode().to_owned()),
             ("Node count", self.tree.count().to_string()),
         ];
         for (name, value) in lines {
@@ -64,7 +79,7 @@ impl Core {
             ("packets_sent", self.sent.to_string()),
             ("num_alive_connections", self.connections.len().to_string()),
             ("outstanding_requests", "0".to_owned()),
-            ("server_state", "standalone".to_owned()),
+            ("server_state", self.mode().to_owned()),
             ("znode_count", self.tree.count().to_string()),
             ("watch_count", watches.to_string()),
             ("ephemerals_count", ephemerals.to_string()),

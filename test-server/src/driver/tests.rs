@@ -22,6 +22,7 @@ impl Read for Endless {
 fn driver() -> (Driver, mpsc::Sender<Order>, UnixStream) {
     let settings = Settings {
         line: Line::V3_8,
+        server_id: 1,
         tick: MS * 100,
         min_session_timeout: MS * 200,
         max_session_timeout: MS * 60_000,
@@ -33,26 +34,26 @@ fn driver() -> (Driver, mpsc::Sender<Order>, UnixStream) {
     let port = Port::claim(0).expect("loopback has a free port");
     let (wake, woken) = UnixStream::pair().expect("a pair");
     let (orders, inbox) = mpsc::channel();
-    let machine = Machine::new(settings);
-    let driver = Driver::new(machine, port, inbox, woken, Arc::new(Bell::default()));
+    let cluster = Cluster::alone(settings);
+    let driver = Driver::new(cluster, vec![port], inbox, woken, Arc::new(Bell::default()));
     (driver.expect("it listens"), orders, wake)
 }
 
 #[test]
 fn what_came_together_with_the_order_to_pause_is_not_heard() {
     let (mut driver, orders, mut wake) = driver();
-    let mut client = TcpStream::connect(driver.port.address()).expect("it listens");
+    let mut client = TcpStream::connect(driver.doors[0].port.address()).expect("it listens");
     driver.turn();
-    assert_eq!(driver.machine.seen.accepted, 1);
+    assert_eq!(driver.cluster.machine(0).seen.accepted, 1);
     client.write_all(b"ruok").expect("it is open");
-    let _other = TcpStream::connect(driver.port.address()).expect("it listens");
-    let pause: Order = Box::new(Driver::pause);
+    let _other = TcpStream::connect(driver.doors[0].port.address()).expect("it listens");
+    let pause: Order = Box::new(|driver| driver.seat(0).pause());
     orders.send(pause).expect("the inbox is there");
     wake.write_all(&[1]).expect("it is open");
     driver.turn();
-    assert_eq!(driver.machine.seen.accepted, 1);
-    driver.resume();
-    assert_eq!(driver.machine.seen.asked.len(), 0);
+    assert_eq!(driver.cluster.machine(0).seen.accepted, 1);
+    driver.seat(0).resume();
+    assert_eq!(driver.cluster.machine(0).seen.asked.len(), 0);
     let socket = driver.sockets.values().next().expect("it is open");
     assert_eq!(socket.stream.peek(&mut [0; 8]).expect("unread"), 4);
 }
@@ -65,9 +66,9 @@ fn whoever_goes_on_writing_is_not_read_for_ever() {
 #[test]
 fn a_cut_of_all_meets_who_was_not_accepted_yet() {
     let (mut driver, _orders, _wake) = driver();
-    let mut client = TcpStream::connect(driver.port.address()).expect("it listens");
+    let mut client = TcpStream::connect(driver.doors[0].port.address()).expect("it listens");
     client.set_read_timeout(Some(MS * 5000)).expect("a time");
-    driver.cut(Whom::All);
+    driver.seat(0).cut(Whom::All);
     let cut = client.read(&mut [0; 8]).expect_err("it is reset");
     assert_eq!(cut.kind(), ErrorKind::ConnectionReset);
 }

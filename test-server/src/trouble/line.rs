@@ -1,11 +1,11 @@
 //! One connection, with what is done to it: bytes come in, wait, and go out.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use zklock_protocol::Frames;
 
-use super::rules::{RuleId, Sentence};
+use super::rules::{Effect, RuleId, Sentence};
 
 /// What a connection suffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -47,7 +47,7 @@ pub(crate) struct Lane<T> {
 }
 
 impl<T> Lane<T> {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self {
             waiting: VecDeque::new(),
             held_by: None,
@@ -85,6 +85,13 @@ impl<T> Lane<T> {
         self.waiting.retain(|(_, item)| is_kept(item));
     }
 
+    /// All of it is due now.
+    pub(crate) fn hurry(&mut self, now: Duration) {
+        for (due, _) in &mut self.waiting {
+            *due = now.min(*due);
+        }
+    }
+
     pub(crate) fn next_due(&self) -> Option<Duration> {
         if self.held_by.is_some() {
             return None;
@@ -108,6 +115,8 @@ pub(crate) struct Line {
     pub(crate) closing: bool,
     /// What was said of the request that is held.
     pub(crate) judged: Option<Sentence>,
+    /// What is to happen to the replies to frames that the server has, by their number.
+    pub(crate) sentences: BTreeMap<u64, (RuleId, Effect)>,
 }
 
 impl Line {
@@ -121,6 +130,7 @@ impl Line {
             outgoing: Lane::new(),
             closing: false,
             judged: None,
+            sentences: BTreeMap::new(),
         }
     }
 

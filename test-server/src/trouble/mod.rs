@@ -9,10 +9,11 @@ use zklock_protocol::{Piece, Reader, Request, RequestHeader};
 
 use self::line::{Incoming, Line, Outgoing};
 use self::rules::{Rules, Sentence};
+use crate::core::quorum::{MemberId, Packet};
 use crate::core::{ConnectionId, Core, Output, Said, Settings};
 use crate::op::{Asked, Matcher, Op};
 
-mod line;
+pub(crate) mod line;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -161,7 +162,7 @@ impl Machine {
             return;
         }
         self.core.advance(now);
-        self.collect(now, None);
+        self.collect(now);
         let ids: Vec<_> = self.lines.keys().copied().collect();
         self.touched.extend(&ids);
         for id in ids {
@@ -175,7 +176,7 @@ impl Machine {
         // Time goes on before what comes in it.
         if self.core.deadline().is_some_and(|deadline| deadline <= now) {
             self.core.advance(now);
-            self.collect(now, None);
+            self.collect(now);
         }
         self.hear(id, now);
         self.speak(now);
@@ -198,7 +199,7 @@ impl Machine {
     /// Ends a session.
     pub(crate) fn expire(&mut self, session: i64, now: Duration) -> bool {
         let was_there = self.core.expire(session, now);
-        self.collect(now, None);
+        self.collect(now);
         self.speak(now);
         was_there
     }
@@ -256,6 +257,28 @@ impl Machine {
         self.change(whom, now, |regime| *regime = Regime::default());
     }
 
+    /// What another member of its ensemble has sent.
+    pub(crate) fn packet(&mut self, from: MemberId, packet: Packet, now: Duration) {
+        self.core.packet(from, packet, now);
+        self.collect(now);
+        self.speak(now);
+    }
+
+    /// Has something done to the core that is not a client's doing.
+    pub(crate) fn order(&mut self, now: Duration, order: impl FnOnce(&mut Core)) {
+        order(&mut self.core);
+        self.collect(now);
+        self.speak(now);
+    }
+
+    pub(crate) fn runs(&self) -> bool {
+        self.pace == Pace::Runs
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.pace == Pace::Stopped
+    }
+
     /// Whether nothing is to be heard until [`Machine::resume`].
     pub(crate) fn is_paused(&self) -> bool {
         self.pace == Pace::Paused
@@ -268,11 +291,11 @@ impl Machine {
         }
     }
 
-    pub(crate) fn resume(&mut self, now: Duration) {
+    /// Goes on. What its time brings about comes with the next [`Machine::advance`].
+    pub(crate) fn wake(&mut self) {
         if self.is_paused() {
             self.pace = Pace::Runs;
         }
-        self.advance(now);
     }
 
     /// The server ends: its connections with it.
@@ -335,7 +358,7 @@ impl Machine {
             match piece {
                 Incoming::Word(word) => {
                     self.core.word(id, word);
-                    self.collect(now, None);
+                    self.collect(now);
                 }
                 Incoming::End => {
                     // What was answered before still goes out.
@@ -362,8 +385,9 @@ impl Machine {
             .on_reply
             .filter(|(rule, _)| self.rules.contains(*rule));
         let Some((rule, effect)) = sentence.on_request else {
+            self.await_reply(id, sentence.on_reply);
             self.core.frame(id, &frame, now);
-            return self.collect(now, sentence.on_reply);
+            return self.collect(now);
         };
         self.strike(rule);
         let Some(line) = self.lines.get_mut(&id) else {
@@ -390,9 +414,9 @@ impl Machine {
             }
             Effect::Answer(code) => {
                 if let Ok(header) = RequestHeader::read(&mut Reader::new(&frame)) {
-                    self.core.touch(id, now);
-                    self.core.refuse(id, header.xid, code);
-                    self.collect(now, sentence.on_reply);
+                    self.await_reply(id, sentence.on_reply);
+                    self.core.refuse(id, header.xid, code, now);
+                    self.collect(now);
                 }
             }
         }
@@ -426,12 +450,27 @@ impl Machine {
         }
     }
 
-    /// Puts what the core has said on the lanes. A sentence is for the one reply among it.
-    fn collect(&mut self, now: Duration, mut sentence: Option<(RuleId, Effect)>) {
+    /// Notes what is to happen to the reply to the frame that the core gets next.
+    fn await_reply(&mut self, id: ConnectionId, sentence: Option<(RuleId, Effect)>) {
+        let connection = self.core.connections.get(&id);
+        let next = connection.map_or(0, |connection| connection.received) + 1;
+        if let (Some(line), Some(sentence)) = (self.lines.get_mut(&id), sentence) {
+            line.sentences.insert(next, sentence);
+        }
+    }
+
+    /// Puts what the core has said on the lanes.
+    fn collect(&mut self, now: Duration) {
         for output in self.core.take_outputs() {
             match output {
                 Output::Send { to, bytes, what } => {
-                    let sentence = sentence.take_if(|_| what == Said::Reply);
+                    let line = self.lines.get_mut(&to);
+                    let sentence = line.and_then(|line| match what {
+                        Said::Reply(frame) => line.sentences.remove(&frame),
+                        Said::Event => None,
+                    });
+                    // While it was asked of other servers, the rule may have been taken away.
+                    let sentence = sentence.filter(|(rule, _)| self.rules.contains(*rule));
                     self.send(to, bytes, sentence, now);
                 }
                 Output::Close { to } => {

@@ -16,6 +16,7 @@ const NOW: Duration = Duration::ZERO;
 fn machine() -> (Machine, ConnectionId, i64) {
     let mut machine = Machine::new(Settings {
         line: crate::core::Line::V3_8,
+        server_id: 1,
         tick: MS * 100,
         min_session_timeout: MS * 200,
         max_session_timeout: MS * 60_000,
@@ -287,7 +288,8 @@ fn a_paused_server_says_nothing_whatever_is_done_to_it() {
     assert!(machine.core.sessions.contains(session));
     assert!(machine.expire(session, NOW), "verbs work");
     assert_eq!(machine.take_acts(), []);
-    machine.resume(NOW);
+    machine.wake();
+    machine.advance(NOW);
     let said = vec![(1, ErrorCode::OK), (2, ErrorCode::OK)];
     assert_eq!(answers(&mut machine), (said, Some(Act::Finish)));
 }

@@ -2,6 +2,7 @@
 
 mod clients;
 mod differential;
+mod ensemble;
 mod hostile;
 mod verbs;
 mod wire;
