@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use testbed_programs::partition::{Case, Outcome, Prize, Trouble, table};
+use testbed_programs::partition::{Case, Outcome, Prize, Servers, Trouble, table};
 
 const T: Duration = Duration::from_secs(4);
 
@@ -24,14 +24,14 @@ fn assert_told_before(trouble: Trouble, sync_limit: u32) {
 
 #[track_caller]
 fn assert_told(prize: Prize, trouble: Trouble, sync_limit: u32) {
-    let ensemble = Case::ensemble(sync_limit);
+    let servers = Servers::apache(sync_limit);
     let case = Case {
         trouble,
         prize,
         session: T,
         sync_limit,
     };
-    let outcomes = case.run(&ensemble, "/partition");
+    let outcomes = case.run(&servers, "/partition");
     let broken = |outcome: &Outcome| outcome.two_holders_for().is_some() || outcome.is_void();
     assert!(!outcomes.iter().any(broken), "\n{}", table(&outcomes));
 }

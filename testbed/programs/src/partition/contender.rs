@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use testbed::{Ensemble, RawSession, wait_until};
+use testbed::{RawSession, wait_until};
 use zklock::{AcquireOptions, CancelToken, Client, Election};
 
-use super::Prize;
+use super::{Prize, Servers};
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -23,19 +23,16 @@ pub(super) struct Contenders {
 impl Contenders {
     /// Queues for each lock, by servers other than the seat. Returns when all stand in line.
     pub(super) fn queue(
-        ensemble: &Ensemble,
+        servers: &Servers,
         seat: usize,
         paths: &[String],
         prize: Prize,
     ) -> Contenders {
-        let healthy: Vec<_> = (0..ensemble.size())
+        let healthy: Vec<_> = (0..servers.size())
             .filter(|index| *index != seat)
-            .map(|index| ensemble.server(index))
+            .map(|index| servers.address(index))
             .collect();
-        let addresses: Vec<_> = healthy
-            .iter()
-            .map(|server| server.connect_string())
-            .collect();
+        let addresses: Vec<_> = healthy.iter().map(ToString::to_string).collect();
         let client = Client::connect(&addresses.join(",")).expect("a quorum");
         let mut contenders = Contenders {
             got_in: Arc::default(),
@@ -46,7 +43,7 @@ impl Contenders {
             let thread = contenders.wait_for(&client, path, prize);
             contenders.threads.push(thread);
         }
-        let mut raw = RawSession::open(healthy[0].addr(), SOON).expect("it serves");
+        let mut raw = RawSession::open(healthy[0], SOON).expect("it serves");
         for path in paths {
             wait_until("holder and contender stand in line", SOON, || {
                 raw.children(path).unwrap_or_default().len() == 2

@@ -1,6 +1,8 @@
 //! The ways of a holder's client to the servers.
 
-use testbed::{Direction, Ensemble, Proxy};
+use testbed::{Direction, Proxy};
+
+use super::Servers;
 
 /// Which servers a holder can reach once the trouble has begun.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,9 +27,9 @@ pub(super) struct Doors {
 
 impl Doors {
     /// Doors of which only the one to the seat is open, so that clients sit down there.
-    pub(super) fn before(ensemble: &Ensemble, seat: usize, reach: Reach) -> Doors {
-        let doors: Vec<Proxy> = (0..ensemble.size())
-            .map(|index| Proxy::start(ensemble.server(index).addr()))
+    pub(super) fn before(servers: &Servers, seat: usize, reach: Reach) -> Doors {
+        let doors: Vec<Proxy> = (0..servers.size())
+            .map(|index| Proxy::start(servers.address(index)))
             .collect();
         let doors = Doors { seat, reach, doors };
         doors.others().for_each(Proxy::refuse);

@@ -9,12 +9,11 @@
 
 use std::time::{Duration, Instant};
 
-use testbed::{Ensemble, Server};
-
 mod contender;
 mod doors;
 mod holder;
 mod outcome;
+mod servers;
 mod trouble;
 
 use contender::Contenders;
@@ -23,11 +22,8 @@ pub use doors::Reach;
 pub use holder::Doing;
 use holder::Holder;
 pub use outcome::{Outcome, table};
+pub use servers::Servers;
 pub use trouble::Trouble;
-
-/// The unit of the servers' limits. A quarter of the shorter session timeout: the longest that is
-/// of use with it.
-const TICK: Duration = Duration::from_secs(1);
 
 /// What may pass until a promise that was kept or broken is known to be so, whatever the machine
 /// does meanwhile.
@@ -53,26 +49,18 @@ pub struct Case {
 }
 
 impl Case {
-    /// An ensemble for cases of this limit.
-    pub fn ensemble(sync_limit: u32) -> Ensemble {
-        let tick_ms = u32::try_from(TICK.as_millis()).expect("a second");
-        let builder = Server::builder()
-            .tick_ms(tick_ms)
-            .setting("syncLimit", &sync_limit.to_string());
-        Ensemble::start_proxied(3, &builder)
-    }
-
-    /// Plays the case in an ensemble of its limit, under paths that begin with `root`, and mends
-    /// what it harmed.
-    pub fn run(self, ensemble: &Ensemble, root: &str) -> Vec<Outcome> {
+    /// Plays the case on servers of its limit, under paths that begin with `root`, and mends what it
+    /// harmed.
+    pub fn run(self, servers: &Servers, root: &str) -> Vec<Outcome> {
+        let led = servers.leader();
         let seat = if self.trouble.harms_leader() {
-            ensemble.leader()
+            led
         } else {
-            ensemble.follower()
+            servers.follower()
         };
         let doors: Vec<Doors> = Reach::ALL
             .iter()
-            .map(|reach| Doors::before(ensemble, seat, *reach))
+            .map(|reach| Doors::before(servers, seat, *reach))
             .collect();
         let mut holders = Vec::new();
         for doors in &doors {
@@ -85,18 +73,19 @@ impl Case {
             .iter()
             .map(|holder| holder.path().to_owned())
             .collect();
-        let contenders = Contenders::queue(ensemble, seat, &paths, self.prize);
+        let contenders = Contenders::queue(servers, seat, &paths, self.prize);
         doors.iter().for_each(Doors::take_side);
         let began = Instant::now();
-        self.trouble.strike(ensemble, seat, &holders);
+        self.trouble.strike(servers, seat, &holders);
         // From now on a session that was not ended in time will not be: a leader, also a new one,
         // gives it its timeout and rounds up to a tick.
-        let settled = Instant::now() + self.session + TICK * 3;
+        let settled = Instant::now() + self.session + servers.tick() * 3;
         wait_for_all(&holders, &contenders, settled);
         let outcomes = holders
             .iter()
             .map(|holder| Outcome {
                 case: self,
+                tick: servers.tick(),
                 reach: holder.reach(),
                 doing: holder.doing(),
                 next_in: since(began, contenders.got_in(holder.path())),
@@ -105,10 +94,10 @@ impl Case {
                 told: since(began, holder.told_at()),
             })
             .collect();
-        self.trouble.mend(ensemble, seat);
+        self.trouble.mend(servers, seat, led);
         doors.iter().for_each(Doors::mend);
         drop((contenders, holders));
-        ensemble.wait_until_awake_serve();
+        servers.wait_until_all_serve();
         outcomes
     }
 }

@@ -3,12 +3,14 @@
 use std::fmt::{self, Write as _};
 use std::time::Duration;
 
-use super::{Case, Doing, Reach, TICK};
+use super::{Case, Doing, Reach};
 
 /// When who knew what, from the beginning of the trouble.
 #[derive(Debug, Clone, Copy)]
 pub struct Outcome {
     pub case: Case,
+    /// The unit of the servers' limits.
+    pub tick: Duration,
     pub reach: Reach,
     pub doing: Doing,
     /// When the contender got in.
@@ -54,7 +56,7 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let session = self.case.session;
-        let limit = TICK * self.case.sync_limit;
+        let limit = self.tick * self.case.sync_limit;
         let reach = match self.reach {
             Reach::Side => "this side",
             Reach::All => "all",
@@ -64,8 +66,8 @@ impl fmt::Display for Outcome {
             f,
             "| {} | {} | {} | {reach} | {:?} | {} | {} | {} | {} | {} |",
             self.case.trouble,
-            session.as_secs(),
-            limit.as_secs(),
+            session.as_secs_f64(),
+            limit.as_secs_f64(),
             self.doing,
             at(self.suspect),
             at(self.lost),

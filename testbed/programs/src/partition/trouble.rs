@@ -1,13 +1,8 @@
 //! What can go wrong between servers.
 
 use std::fmt;
-use std::time::Duration;
 
-use super::Holder;
-use testbed::{Ensemble, wait_until};
-
-/// Elections take a limit of silence and a little more.
-const ELECTION: Duration = Duration::from_secs(90);
+use super::{Holder, Servers};
 
 /// A trouble of the server at which the holders sit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,49 +54,46 @@ impl Trouble {
 
     /// Does the harm. Returns when what follows is left to the servers: where there must be a new
     /// leader, there is one.
-    pub(super) fn strike(self, ensemble: &Ensemble, seat: usize, holders: &[Holder]) {
-        let links = ensemble.links();
+    pub(super) fn strike(self, servers: &Servers, seat: usize, holders: &[Holder]) {
         match self {
-            Trouble::FollowerCutOff => links.isolate(seat),
-            Trouble::FollowerMuted => links.mute(seat),
-            Trouble::FollowerDeafened => links.deafen(seat),
-            Trouble::FollowerStopped => ensemble.stop(seat),
+            Trouble::FollowerCutOff => servers.isolate(seat),
+            Trouble::FollowerMuted => servers.mute(seat),
+            Trouble::FollowerDeafened => servers.deafen(seat),
+            Trouble::FollowerStopped => servers.stop(seat),
             Trouble::FollowerKilledAfterAnswer => {
                 holders.iter().for_each(Holder::ask);
-                ensemble.kill(seat);
+                servers.kill(seat);
             }
             Trouble::LeaderReplaced => {
-                let leader = ensemble.leader();
-                ensemble.kill(leader);
-                wait_for_other_leader(ensemble, leader);
+                let leader = servers.leader();
+                servers.kill(leader);
+                servers.wait_for_other_leader(leader);
             }
             Trouble::LeaderCutOff => {
-                links.isolate(seat);
-                wait_for_other_leader(ensemble, seat);
+                servers.isolate(seat);
+                servers.wait_for_other_leader(seat);
             }
             Trouble::LeaderStopped => {
-                ensemble.stop(seat);
-                wait_for_other_leader(ensemble, seat);
-                ensemble.cont(seat);
+                servers.stop(seat);
+                servers.wait_for_other_leader(seat);
+                servers.cont(seat);
             }
             Trouble::LeaderStoppedThenCutOff => {
-                ensemble.stop(seat);
-                wait_for_other_leader(ensemble, seat);
-                links.isolate(seat);
-                ensemble.cont(seat);
+                servers.stop(seat);
+                servers.wait_for_other_leader(seat);
+                servers.isolate(seat);
+                servers.cont(seat);
             }
         }
     }
 
     /// Ends the harm.
-    pub(super) fn mend(self, ensemble: &Ensemble, seat: usize) {
-        ensemble.links().heal();
+    pub(super) fn mend(self, servers: &Servers, seat: usize, led: usize) {
+        servers.heal();
         match self {
-            Trouble::FollowerStopped => ensemble.cont(seat),
-            Trouble::FollowerKilledAfterAnswer | Trouble::LeaderReplaced => {
-                let dead = (0..ensemble.size()).filter(|index| !ensemble.server(*index).is_alive());
-                dead.for_each(|index| ensemble.restart(index));
-            }
+            Trouble::FollowerStopped => servers.cont(seat),
+            Trouble::FollowerKilledAfterAnswer => servers.restart(seat),
+            Trouble::LeaderReplaced => servers.restart(led),
             _ => {}
         }
     }
@@ -121,13 +113,4 @@ impl fmt::Display for Trouble {
             Trouble::LeaderStoppedThenCutOff => "the same, and cut off when continued",
         })
     }
-}
-
-fn wait_for_other_leader(ensemble: &Ensemble, than: usize) {
-    let others: Vec<usize> = (0..ensemble.size())
-        .filter(|index| *index != than)
-        .collect();
-    wait_until("another server leads", ELECTION, || {
-        ensemble.leader_among(&others).is_some()
-    });
 }
