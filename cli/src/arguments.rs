@@ -144,12 +144,16 @@ pub(crate) enum Verb {
 /// Serve a ZooKeeper in memory, for tests.
 ///
 /// It prints what clients connect to when they can, and serves until a signal ends it. It listens on
-/// the loopback interface alone, keeps nothing on disk, and has no ensemble, TLS or SASL.
+/// the loopback interface alone, keeps nothing on disk, and has no TLS or SASL.
 #[derive(Args, Debug)]
 pub(crate) struct TestServer {
-    /// The port to listen on; 0 is a free one.
+    /// The port to listen on; 0 is a free one. Of several servers the first has it, and the others the
+    /// next ones.
     #[arg(long, value_name = "PORT", default_value_t = 2181)]
     pub(crate) port: u16,
+    /// How many servers, of which one leads. They share one process: no signal kills one of them.
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..100))]
+    pub(crate) members: u8,
     /// The server's unit of time. It grants session timeouts from 2 of it to 20, and at least to 60s.
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "100ms")]
     pub(crate) tick: Duration,

@@ -32,6 +32,20 @@ fn a_server_for_scripts_says_where_it_is_and_serves() {
 }
 
 #[test]
+fn several_servers_for_scripts_are_an_ensemble() {
+    let mut servers = Running::start(bare().args(["test-server", "--port", "0", "--members", "3"]));
+    let addresses = servers.line();
+    let addresses: Vec<_> = addresses.split(',').collect();
+    assert_eq!(addresses.len(), 3, "{addresses:?}");
+    for address in &addresses {
+        let run = ["--servers", address, "run", "/locks/a", "--", "echo", "ran"];
+        let ran = said(bare().args(run));
+        assert_eq!((ran.status, &*ran.out), (0, "ran\n"), "{}", ran.err);
+    }
+    testbed::process::kill(servers.pid());
+}
+
+#[test]
 fn as_the_first_process_of_a_container_it_ends_at_term() {
     let test = ["--pid", "--fork", "--mount-proc", "true"];
     let can = Command::new("unshare").args(test).status();
