@@ -193,8 +193,10 @@ impl Contender {
         request: &AcquireRequest<'_>,
         watch: Option<&Watch>,
     ) -> Step<Listed> {
-        self.move_to_session(contact);
-        self.resolve_unknown(contact)?;
+        if !self.is_not_created() {
+            self.move_to_session(contact);
+            self.resolve_unknown(contact)?;
+        }
         let mut made_folder = false;
         loop {
             let missing = request.count.saturating_sub(self.created().len());
@@ -328,17 +330,22 @@ impl Contender {
     /// be put in order with the others: it would be taken for gone, and made again, for ever.
     pub(super) fn refuse_unreadable(&mut self) -> Step<()> {
         let grammar = self.folder.grammar();
-        let paths = self.nodes().iter().map(|node| &node.path);
-        let mut unreadable = paths.filter(|path| grammar.parse(split(path).1).is_none());
-        let Some(path) = unreadable.next() else {
-            return Ok(());
-        };
-        let error = Error::refused(format!(
+        let is_unreadable = |node: &&Created| grammar.parse(split(&node.path).1).is_none();
+        match self.nodes().iter().find(is_unreadable) {
+            None => Ok(()),
+            Some(node) => {
+                let path = node.path.clone();
+                Err(self.unreadable(&path))
+            }
+        }
+    }
+
+    fn unreadable(&mut self, path: &str) -> CallError {
+        self.withdraw();
+        CallError::Left(Error::refused(format!(
             "{path}: the server gave it a number beyond 2147483647, where ZooKeeper's numbers end; \
              remove the folder while nobody uses it, and numbers begin again"
-        ));
-        self.withdraw();
-        Err(CallError::Left(error))
+        )))
     }
 
     fn listed(&mut self, children: Option<Children>, made_folder: bool) -> Listed {

@@ -21,6 +21,7 @@ mod downgrade;
 mod folder;
 #[cfg(not(shuttle))]
 mod head;
+mod last_seen;
 mod limit;
 mod participants;
 pub(crate) mod permits;
@@ -28,7 +29,6 @@ pub(crate) mod queue;
 mod release;
 pub(crate) mod rendezvous;
 pub(crate) mod single_node;
-mod tail;
 mod take_over;
 mod together;
 

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use super::acquire::{AcquireRequest, Acquisition, OthersWaiting};
 use super::contender::Contender;
 use super::folder::Folder;
-use super::tail::LastSeen;
+use super::last_seen::{Last, LastSeen};
 use super::{LockProtocol, PendingRelease, QueuedNode, ReleaseMode, participants, release};
 use crate::error::{Error, Result};
 use crate::session::{CallError, Contact, Session, Step, Waiter, Wake, Watch};
@@ -70,7 +70,7 @@ pub(crate) struct GlobalQueue {
     /// The last acquire found exactly one contender ahead of it: the next one may, too, so its
     /// first list leaves the watch that lets it take over without another list.
     second_lately: AtomicBool,
-    pub(super) tail: LastSeen,
+    pub(super) last_seen: LastSeen,
     /// The names of the other kind of lock that may be in the folder by mistake.
     other_kind: Option<Grammar>,
 }
@@ -116,7 +116,7 @@ impl GlobalQueue {
             rule: Rule::of(class),
             strategy,
             second_lately: AtomicBool::new(false),
-            tail: LastSeen::default(),
+            last_seen: LastSeen::default(),
         }
     }
 
@@ -359,7 +359,9 @@ impl Attempt<'_> {
         let by_list = arm || strategy != WaitStrategy::PredecessorWatch;
         if !by_list
             && queue.rule == Rule::Exclusive
-            && let Some(last) = self.enter_behind(contact)?
+            && self.contender.is_not_created()
+            && let Some(last) = queue.last_seen.take()
+            && let Some(last) = self.enter_behind(contact, last)?
         {
             return self.wait_for(contact, &last, false);
         }
@@ -368,10 +370,21 @@ impl Attempt<'_> {
             Found::Again => return Ok(None),
             Found::Ahead { on, is_only_one } => (on, is_only_one),
         };
+        self.wait(contact, strategy, &on, is_only_one)
+    }
+
+    fn wait(
+        &mut self,
+        contact: &Contact<'_>,
+        strategy: WaitStrategy,
+        on: &str,
+        is_only_one: bool,
+    ) -> Step<Option<Acquisition>> {
         match strategy {
             WaitStrategy::PredecessorWatch => {
-                queue.second_lately.store(is_only_one, Ordering::Relaxed);
-                return self.wait_for(contact, &on, is_only_one);
+                let second_lately = &self.queue.second_lately;
+                second_lately.store(is_only_one, Ordering::Relaxed);
+                return self.wait_for(contact, on, is_only_one);
             }
             WaitStrategy::ParentWatch => {
                 let folder = self.folder_watch.as_ref().expect("armed with the list");
@@ -384,16 +397,10 @@ impl Attempt<'_> {
         Ok(None)
     }
 
-    /// Gets in line, if that is not done yet and somebody is known who may be just ahead. Returns
-    /// that one's name if its number is the one before ours. Whether it stands is not known.
-    fn enter_behind(&mut self, contact: &Contact<'_>) -> Step<Option<String>> {
+    /// Gets in line. Returns the name of the one who was last if its number is the one before ours.
+    /// Whether it stands is not known.
+    fn enter_behind(&mut self, contact: &Contact<'_>, last: Last) -> Step<Option<String>> {
         let queue = self.queue;
-        if !self.contender.is_not_created() {
-            return Ok(None);
-        }
-        let Some(last) = queue.tail.take() else {
-            return Ok(None);
-        };
         if !self.contender.enter(contact, queue.class, self.request)? {
             return Ok(None);
         }
@@ -418,36 +425,47 @@ impl Attempt<'_> {
                 Verdict::Held { others_behind } => {
                     let acquired = self.win(contact, others_behind)?;
                     if acquired.is_some() && others_behind {
-                        queue.tail.note(&queue.folder, &children);
+                        queue.last_seen.note(&queue.folder, &children);
                     }
                     return Ok(acquired.map_or(Found::Again, Found::Held));
                 }
-                Verdict::Wait { on, ahead } => {
-                    say!(
-                        queue.folder.session(),
-                        Debug,
-                        "{}: {ahead} ahead of {own}",
-                        queue.folder.path()
-                    );
-                    self.request.report(ahead);
-                    let is_only_one = ahead == 1;
-                    return Ok(Found::Ahead { on, is_only_one });
-                }
+                Verdict::Wait { on, ahead } => return Ok(self.is_behind(&own, on, ahead)),
                 Verdict::Gone => {
                     self.contender.removed();
                     return Ok(Found::Again);
                 }
                 Verdict::Tied { with } => {
-                    for name in with {
-                        let Some(stat) = queue.folder.stat(contact, &name)? else {
-                            // It went since the list.
-                            return Ok(Found::Again);
-                        };
-                        ties.insert(name, stat.czxid);
+                    if !self.order_by_creation(contact, with, &mut ties)? {
+                        return Ok(Found::Again);
                     }
                 }
             }
         }
+    }
+
+    fn is_behind(&self, own: &str, on: String, ahead: usize) -> Found {
+        let folder = &self.queue.folder;
+        let (session, path) = (folder.session(), folder.path());
+        say!(session, Debug, "{path}: {ahead} ahead of {own}");
+        self.request.report(ahead);
+        let is_only_one = ahead == 1;
+        Found::Ahead { on, is_only_one }
+    }
+
+    /// Asks when nodes of one number were created. `false`: one went since the list.
+    fn order_by_creation(
+        &self,
+        contact: &Contact<'_>,
+        tied: Vec<String>,
+        ties: &mut TieOrder,
+    ) -> Step<bool> {
+        for name in tied {
+            let Some(stat) = self.queue.folder.stat(contact, &name)? else {
+                return Ok(false);
+            };
+            ties.insert(name, stat.czxid);
+        }
+        Ok(true)
     }
 
     fn enter_and_list(&mut self, contact: &Contact<'_>, arm: bool) -> Step<Option<Children>> {

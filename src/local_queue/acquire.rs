@@ -161,23 +161,37 @@ impl LocalQueue {
         if local.closed {
             return Err(Error::closed());
         }
-        if self.take_idle_locked(&mut local, me) {
+        if let Turn::Idle { .. } = local.turn
+            && self.take_idle_locked(&mut local, me)
+        {
             return Ok(TurnOutcome::Held);
         }
-        if let Some(tenure_use) = local.begin_lead() {
-            drop(local);
-            return Ok(TurnOutcome::Lead(self.lead_after(tenure_use, limits)));
+        match local.begin_lead() {
+            Some(tenure_use) => {
+                drop(local);
+                Ok(TurnOutcome::Lead(self.lead_after(tenure_use, limits)))
+            }
+            None => self.wait_in_line(local, me, limits, began),
         }
+    }
+
+    fn wait_in_line(
+        &self,
+        mut local: MutexGuard<'_, Local>,
+        me: u64,
+        limits: &WaitLimits,
+        began: Instant,
+    ) -> Result<TurnOutcome<'_, Self>> {
         let parked = ParkedThread::new(me, limits);
         local.wait_queue.push(Arc::clone(&parked));
         drop(local);
         self.tell_queued();
-        let entry = wait_for_turn(self, &parked)?;
-        if let TurnOutcome::Held = entry {
+        let outcome = wait_for_turn(self, &parked)?;
+        if let TurnOutcome::Held = outcome {
             let waited = sync::now().saturating_duration_since(began);
             self.tell_acquired(waited, Way::HandedOver);
         }
-        Ok(entry)
+        Ok(outcome)
     }
 
     /// This thread leads from now on; an idle tenure that is not good any more ends first.
