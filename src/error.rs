@@ -73,6 +73,13 @@ enum Kind {
     Invalid,
     #[error("ZooKeeper refused the request")]
     Refused,
+    #[error(
+        "the job's record is ahead of the servers' clock, so nothing may begin; wait, or have \
+         somebody look at it and reset it"
+    )]
+    RecordAhead,
+    #[error("the last run failed or died, and nobody has said that it may be run again")]
+    UnsettledRun,
     #[error("nothing was written: step {} of the transaction failed {}", .0.index, .0.why)]
     Step(FailedStep),
 }
@@ -108,6 +115,10 @@ pub enum ErrorKind {
     Refused,
     /// [`Error::failed_step`].
     FailedStep(FailedStep),
+    /// [`Error::is_record_ahead`].
+    RecordAhead,
+    /// [`Error::is_unsettled_run`].
+    UnsettledRun,
 }
 
 /// The step by which a [`Transaction`](crate::Transaction) failed, from [`Error::failed_step`].
@@ -196,6 +207,8 @@ impl Error {
             ErrorKind::Invalid => Kind::Invalid,
             ErrorKind::Refused => Kind::Refused,
             ErrorKind::FailedStep(failed) => Kind::Step(failed),
+            ErrorKind::RecordAhead => Kind::RecordAhead,
+            ErrorKind::UnsettledRun => Kind::UnsettledRun,
         };
         Self::said(kind, context)
     }
@@ -235,6 +248,8 @@ impl Error {
             Kind::Invalid => ErrorKind::Invalid,
             Kind::Refused => ErrorKind::Refused,
             Kind::Step(failed) => ErrorKind::FailedStep(failed),
+            Kind::RecordAhead => ErrorKind::RecordAhead,
+            Kind::UnsettledRun => ErrorKind::UnsettledRun,
         }
     }
 
@@ -318,6 +333,12 @@ impl Error {
     }
     pub(crate) fn refused(context: impl Into<String>) -> Self {
         Self::said(Kind::Refused, context)
+    }
+    pub(crate) fn record_ahead(context: impl Into<String>) -> Self {
+        Self::said(Kind::RecordAhead, context)
+    }
+    pub(crate) fn unsettled_run(context: impl Into<String>) -> Self {
+        Self::said(Kind::UnsettledRun, context)
     }
 
     /// The deadline passed first. Nothing was left behind in ZooKeeper.
@@ -437,6 +458,22 @@ impl Error {
         }
     }
 
+    /// A job's record is ahead of the servers' clock by more than one period, so no run may begin:
+    /// the clock of the ensemble's leader is wrong, or was when the record was written. The text names
+    /// both periods. [`OncePer::reset`](crate::OncePer::reset) sets the record back.
+    #[must_use]
+    pub fn is_record_ahead(&self) -> bool {
+        self.0.kind == Kind::RecordAhead
+    }
+
+    /// The last run of a job's period or key failed or died, and the job was built so that somebody
+    /// has to say that it may be run again: [`OncePer::allow_again`](crate::OncePer::allow_again). The
+    /// text names the run.
+    #[must_use]
+    pub fn is_unsettled_run(&self) -> bool {
+        self.0.kind == Kind::UnsettledRun
+    }
+
     /// A path, name, size or setting is not possible, or differs from what other programs use.
     #[must_use]
     pub fn is_invalid(&self) -> bool {
@@ -492,7 +529,7 @@ mod tests {
     fn is_of_the_kind_that_it_was_made_of() {
         let failed = FailedStep::new(2, StepRefusal::NodeExists);
         type IsIt = fn(&Error) -> bool;
-        let kinds: [(ErrorKind, IsIt); 13] = [
+        let kinds: [(ErrorKind, IsIt); 15] = [
             (ErrorKind::Timeout, Error::is_timeout),
             (ErrorKind::Cancelled, Error::is_cancelled),
             (ErrorKind::Closed, Error::is_closed),
@@ -510,6 +547,8 @@ mod tests {
             (ErrorKind::FailedStep(failed), |error| {
                 error.failed_step().is_some()
             }),
+            (ErrorKind::RecordAhead, Error::is_record_ahead),
+            (ErrorKind::UnsettledRun, Error::is_unsettled_run),
         ];
         for (at, (kind, is_it)) in kinds.iter().enumerate() {
             let error = Error::new(*kind, "here");

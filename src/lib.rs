@@ -78,6 +78,7 @@
 //! | to wait for a gate to open | [`Barrier`] |
 //! | to begin together and end together | [`DoubleBarrier`] |
 //! | one leader for long, and to know who it is | [`Election`] |
+//! | a job done once a day, or once for each key | [`OncePer`] |
 //!
 //! All locks have the same verbs: one that waits; `try_..`, which does not wait; `.._for` and
 //! `.._until` with a deadline; and `.._with`, whose [`AcquireOptions`] also take a [`CancelToken`]
@@ -135,13 +136,13 @@ pub use global_queue::WaitStrategy;
 pub use link::Tls;
 #[cfg(not(shuttle))]
 pub use recipe::{
-    Barrier, CountChanges, DoubleBarrier, DoubleBarrierBuilder, DowngradeError, Election,
-    ElectionBuilder, HoldView, Leader, LeaderChanges, LeaderWorker, Leadership, LockRegistry,
-    LockRegistryBuilder, Lockable, Membership, MultiLock, MultiLockBuilder, MultiLockGuard, Mutex,
-    MutexBuilder, MutexGuard, Outcome, Participant, Permit, Permits, ReadSide, RwLock,
-    RwLockBuilder, RwReadGuard, RwWriteGuard, Semaphore, SemaphoreBuilder, SemaphoreMutex,
-    SemaphoreMutexBuilder, SemaphoreMutexGuard, SharedCount, SimpleMutex, SimpleMutexBuilder,
-    SimpleMutexGuard, Transaction, WhoLeads, WriteSide,
+    Barrier, Begun, CountChanges, DoubleBarrier, DoubleBarrierBuilder, DowngradeError, Election,
+    ElectionBuilder, HoldView, JobRun, Leader, LeaderChanges, LeaderWorker, Leadership,
+    LockRegistry, LockRegistryBuilder, Lockable, Membership, MultiLock, MultiLockBuilder,
+    MultiLockGuard, Mutex, MutexBuilder, MutexGuard, OncePer, OncePerBuilder, Outcome, Participant,
+    Permit, Permits, ReadSide, RwLock, RwLockBuilder, RwReadGuard, RwWriteGuard, Semaphore,
+    SemaphoreBuilder, SemaphoreMutex, SemaphoreMutexBuilder, SemaphoreMutexGuard, SharedCount,
+    SimpleMutex, SimpleMutexBuilder, SimpleMutexGuard, Transaction, WhoLeads, WriteSide,
 };
 #[cfg(feature = "metrics")]
 pub use session::observe::MetricsObserver;
@@ -154,6 +155,7 @@ pub use wait::cancel::CancelToken;
 pub use wait::position::QueuePosition;
 pub use znode::fencing::FencingToken;
 pub use znode::identity::Identity;
+pub use znode::job::{JobRecord, Period, Rerun, RunRecord, RunState};
 pub use znode::label::LockName;
 pub use znode::names::Dialect;
 /// The `zookeeper` crate, whose types a [`ZooKeeperHandle`] speaks in.

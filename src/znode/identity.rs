@@ -121,7 +121,8 @@ fn beginning(text: &str) -> &str {
     &text[..end.unwrap_or_default()]
 }
 
-fn escape(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
+/// One word of a line.
+pub(super) fn escape(f: &mut impl Write, text: &str) -> fmt::Result {
     for c in text.chars() {
         if c == '%' || c == ' ' || c.is_control() {
             let mut bytes = [0; 4];
@@ -135,7 +136,7 @@ fn escape(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     Ok(())
 }
 
-fn unescape(text: &str) -> Option<String> {
+pub(super) fn unescape(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

@@ -3,6 +3,7 @@
 
 pub(crate) mod fencing;
 pub(crate) mod identity;
+pub(crate) mod job;
 pub(crate) mod label;
 pub(crate) mod names;
 pub(crate) mod path;

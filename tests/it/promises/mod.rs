@@ -7,6 +7,7 @@ mod leaks;
 mod long_queues;
 mod many_permits;
 mod names;
+mod periods;
 mod processes;
 mod tenures;
 mod together;

@@ -13,8 +13,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use testbed::puppet::{self, answer};
 use zklock::{
-    Client, ClientConfig, FencingToken, LockState, MultiLock, Mutex, MutexGuard, RwLock, Semaphore,
-    SemaphoreMutex, SimpleMutex, TlsConfig,
+    Begun, Client, ClientConfig, FencingToken, LockState, MultiLock, Mutex, MutexGuard, OncePer,
+    Rerun, RwLock, Semaphore, SemaphoreMutex, SimpleMutex, TlsConfig,
 };
 
 use super::Orders;
@@ -85,6 +85,12 @@ pub(super) fn obey(orders: &Orders) {
                 }
                 answer("ok");
             }
+            ["jobs", every_ms, until, history] => {
+                let every = Duration::from_millis(every_ms.parse().expect("a number"));
+                let until = until.parse().expect("a number");
+                jobs(&client, path, every, until, history);
+                answer("ok");
+            }
             ["fork"] => fork(&client, &lock, &mut guards),
             ["use-in-children", times] => {
                 let times = times.parse().expect("a number");
@@ -95,6 +101,64 @@ pub(super) fn obey(orders: &Orders) {
                 answer(&show_in_children(&client, &lock, &mut guards, times));
             }
             _ => panic!("not a command: {line}"),
+        }
+    }
+}
+
+/// Does what is due of a job, until its period `until` was begun, and appends to the history what it
+/// did. A run that begins is one line, its end another; in between the process may be killed.
+fn jobs(client: &Client, path: &str, every: Duration, until: i64, history: &str) {
+    let history = OpenOptions::new().append(true).open(history);
+    let mut history = history.expect("made by the test");
+    let mut note = |line: String| {
+        // One write, which the system appends as a whole.
+        let line = format!("{line}\n");
+        history.write_all(line.as_bytes()).expect("disk");
+    };
+    let job = OncePer::builder(client, path)
+        .every(every)
+        .catch_up(2)
+        .after_death(Rerun::Again)
+        .keep(1_000);
+    let job = job.build().expect("good settings");
+    loop {
+        let run = match job.begin() {
+            Ok(Begun::Run(run)) => run,
+            Ok(Begun::Done(before)) => {
+                if before.period().expect("of periods").number() >= until {
+                    return;
+                }
+                // Until the next one is due.
+                std::thread::sleep(every / 4);
+                continue;
+            }
+            // The nemesis is at it.
+            Err(error) if error.is_lock_lost() || error.is_connection_loss() => continue,
+            Err(error) => panic!("{error}"),
+        };
+        let number = run.period().expect("of periods").number();
+        let token = run.record().fencing_token();
+        note(format!("began {number} {token} {}", nanos()));
+        let dice = u128::from(std::process::id()) ^ (nanos() / 1_000);
+        let eighths = u32::try_from(dice % 8).expect("less than 8");
+        std::thread::sleep(every * eighths / 16);
+        let before = nanos();
+        if run.is_held() {
+            note(format!("held {number} {token} {before}"));
+        }
+        let (word, ended) = match dice % 11 {
+            0 => ("failed", run.failed("by the dice")),
+            1 => {
+                drop(run);
+                ("failed", Ok(()))
+            }
+            _ => ("done", run.done()),
+        };
+        if ended.is_ok() {
+            note(format!("{word} {number} {token} {}", nanos()));
+        }
+        if number >= until {
+            return;
         }
     }
 }

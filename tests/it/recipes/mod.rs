@@ -8,6 +8,8 @@ mod lock_registry;
 mod maximum;
 mod multi_lock;
 mod mutex;
+mod once_per;
+mod once_per_clock;
 mod options;
 mod positions;
 mod reentry;
