@@ -20,7 +20,7 @@ use clap_complete::Shell;
     max_term_width = 100
 )]
 #[command(
-    after_help = "Exit statuses of its own: 64 usage, 69 no server reached, 70 internal, \
+    after_help = "Exit statuses of its own: 64 usage, 65 a job's record says no, 69 no server reached, 70 internal, \
                         75 busy or timed out, 77 access refused, 79 lock lost, 126 and 127 the \
                         command cannot be run or was not found, 128 + n ended by signal n."
 )]
@@ -122,6 +122,7 @@ pub(crate) enum Verb {
     Ls(Ls),
     Who(Who),
     Watch(Watch),
+    Jobs(Jobs),
     Revoke(Revoke),
     Break(Break),
     Gc(Gc),
@@ -173,6 +174,8 @@ pub(crate) struct TestServer {
 pub(crate) struct Run {
     #[command(flatten)]
     pub(crate) wanted: Wanted,
+    #[command(flatten)]
+    pub(crate) once: Once,
     /// How long the command has to end by itself, before it is killed.
     ///
     /// When the lock is about to be lost, the command is sent --signal this long before. At most a
@@ -222,6 +225,55 @@ pub(crate) struct Run {
     /// The command and its arguments.
     #[arg(last = true, required = true, value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
+}
+
+/// Whether the command is a job that is done once, over all machines that run it so.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Once")]
+pub(crate) struct Once {
+    /// Run the command once for each period of this length, by the servers' clock: 1d is a day of
+    /// UTC. If it was done already, say so and end with 0.
+    ///
+    /// The record of what was done is in the lock's folder; `zklock jobs` shows it.
+    #[arg(long, value_name = "LENGTH", value_parser = duration, conflicts_with_all = ["kind", "once"])]
+    pub(crate) once_per: Option<Duration>,
+    /// Run the command once for this key, such as a date or a batch. If it was done already, say so
+    /// and end with 0.
+    #[arg(long, value_name = "KEY", conflicts_with = "kind")]
+    pub(crate) once: Option<String>,
+    /// Run the command for so many periods that were missed, too, the oldest first.
+    #[arg(
+        long,
+        value_name = "N",
+        requires = "once_per",
+        default_value = "0",
+        hide_default_value = true
+    )]
+    pub(crate) catch_up: u32,
+    /// What follows a command that failed: any status but 0, or a signal.
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "again")]
+    pub(crate) after_failure: Rerun,
+    /// What follows a command of which nobody knows how it ended, as its machine died or lost the lock.
+    #[arg(long, value_enum, value_name = "WHAT", default_value = "when-told")]
+    pub(crate) after_death: Rerun,
+}
+
+/// Whether it is run again in the same period, or for the same key.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rerun {
+    /// Whoever comes next runs it
+    Again,
+    /// It is an error (65) until somebody says `zklock jobs --allow-again`
+    WhenTold,
+}
+
+impl From<Rerun> for zklock::Rerun {
+    fn from(rerun: Rerun) -> Self {
+        match rerun {
+            Rerun::Again => Self::Again,
+            Rerun::WhenTold => Self::WhenTold,
+        }
+    }
 }
 
 /// Which lock, and for how long to wait for it.
@@ -300,6 +352,28 @@ pub(crate) struct Watch {
     #[arg(long)]
     pub(crate) json: bool,
     /// The lock's path.
+    pub(crate) path: String,
+}
+
+/// Show which runs of a job there were: of `run --once-per` and `run --once`.
+///
+/// Of a path that is no job, those right below it are shown, each with its last run.
+#[derive(Args, Debug)]
+pub(crate) struct Jobs {
+    /// Print one JSON array.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Let the last run be run again, which has failed or died, once.
+    #[arg(long)]
+    pub(crate) allow_again: bool,
+    /// Of which key the last run is meant; for a job that is done for each key.
+    #[arg(long, value_name = "KEY", requires = "allow_again")]
+    pub(crate) key: Option<String>,
+    /// Set the record back to the servers' clock, if it is ahead of it. What was run early, by a wrong
+    /// clock, will run again when its period comes.
+    #[arg(long, conflicts_with = "allow_again")]
+    pub(crate) reset: bool,
+    /// The job's path.
     pub(crate) path: String,
 }
 

@@ -27,7 +27,7 @@ use clap::error::ErrorKind;
 
 use self::arguments::{Arguments, Verb};
 use self::connect::Connection;
-use self::look::{doctor, interfere, ls, who};
+use self::look::{doctor, interfere, jobs, ls, who};
 pub(crate) use self::speak::say;
 use self::status::{Failure, Status};
 
@@ -131,6 +131,7 @@ fn look(connection: &Connection, verb: &Verb) -> Result<(), Failure> {
         Verb::Ls(arguments) => ls::ls(connection, arguments),
         Verb::Who(arguments) => who::who(connection, arguments),
         Verb::Watch(arguments) => who::watch(connection, arguments),
+        Verb::Jobs(arguments) => jobs::jobs(connection, arguments),
         Verb::Revoke(arguments) => interfere::revoke(connection, arguments),
         Verb::Break(arguments) => interfere::break_lock(connection, arguments),
         Verb::Gc(arguments) => interfere::gc(connection, arguments),

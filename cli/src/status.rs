@@ -7,8 +7,12 @@ use crate::words;
 /// What the command ends with when it speaks for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Status {
+    /// Nothing to do: the job was done before.
+    Done,
     /// The caller asked for what cannot be.
     Usage,
+    /// The job's record says that somebody has to look at it first.
+    Unsettled,
     /// No server could be reached.
     Unreachable,
     /// Anything else of ours.
@@ -30,7 +34,9 @@ pub(crate) enum Status {
 impl Status {
     pub(crate) fn code(self) -> u8 {
         match self {
+            Self::Done => 0,
             Self::Usage => 64,
+            Self::Unsettled => 65,
             Self::Unreachable => 69,
             Self::Internal => 70,
             Self::Busy => 75,
@@ -45,7 +51,9 @@ impl Status {
     /// One word for programs.
     pub(crate) fn reason(self) -> &'static str {
         match self {
+            Self::Done => "done",
             Self::Usage => "usage",
+            Self::Unsettled => "unsettled",
             Self::Unreachable => "unreachable",
             Self::Internal => "internal",
             Self::Busy => "busy",
@@ -100,6 +108,8 @@ impl From<zklock::Error> for Failure {
     fn from(error: zklock::Error) -> Self {
         let status = if error.is_invalid() {
             Status::Usage
+        } else if error.is_unsettled_run() || error.is_record_ahead() {
+            Status::Unsettled
         } else if error.is_timeout() {
             Status::Busy
         } else if error.is_no_auth() {

@@ -79,7 +79,7 @@ impl Entry {
 }
 
 /// A time as RFC 3339 has it, if it can be one: what a node says may be anything.
-fn written(time: SystemTime) -> Option<String> {
+pub(super) fn written(time: SystemTime) -> Option<String> {
     /// The year 10000, in seconds since 1970.
     const END: Duration = Duration::from_secs(253_402_300_800);
     let since_1970 = time.duration_since(UNIX_EPOCH).ok()?;

@@ -3,6 +3,7 @@
 pub(crate) mod doctor;
 pub(crate) mod entry;
 pub(crate) mod interfere;
+pub(crate) mod jobs;
 pub(crate) mod kind;
 pub(crate) mod ls;
 pub(crate) mod who;

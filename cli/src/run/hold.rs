@@ -40,13 +40,14 @@ fn attempt(
     let wanted = &arguments.wanted;
     let deadline = deadline(wanted);
     let client = connect(connection, deadline, inbox)?;
-    let held = acquire_wanted(&client, connection, wanted, deadline, inbox).and_then(|guard| {
-        let granted = client.session_timeout();
-        let warn = KILL_AFTER.min(granted.unwrap_or(connection.session_timeout) / 6);
-        let held = keep(&guard, &wanted.path, warn, inbox);
-        let released = guard.release();
-        held.and_then(|()| Ok(released?))
-    });
+    let held =
+        acquire_wanted(&client, connection, wanted, None, deadline, inbox).and_then(|guard| {
+            let granted = client.session_timeout();
+            let warn = KILL_AFTER.min(granted.unwrap_or(connection.session_timeout) / 6);
+            let held = keep(&guard, &wanted.path, warn, inbox);
+            let released = guard.release(Ok(Ending::Exit(0)));
+            held.and_then(|()| Ok(released?))
+        });
     client.close();
     held
 }

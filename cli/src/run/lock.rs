@@ -4,21 +4,23 @@ use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Receiver, never};
 use zklock::{
-    AcquireOptions, CancelToken, Client, LockState, LossReason, Mutex, MutexGuard, Permit, RwLock,
-    RwReadGuard, RwWriteGuard, Semaphore,
+    AcquireOptions, Begun, CancelToken, Client, JobRun, LockState, LossReason, Mutex, MutexGuard,
+    OncePer, Permit, RunRecord, RwLock, RwReadGuard, RwWriteGuard, Semaphore,
 };
 
 use super::certainty::{self, Certainty};
-use crate::arguments::{Dialect, Wanted};
+use super::supervisor::Ending;
+use crate::arguments::{Dialect, Once, Wanted, signal_name};
 use crate::connect::Connection;
 use crate::look::kind::{self, Kind};
-use crate::status::Failure;
+use crate::status::{Failure, Status};
 
 pub(crate) enum Lock {
     Plain(Mutex),
     Shared(RwLock),
     Write(RwLock),
     Permits(Semaphore),
+    Job(OncePer),
 }
 
 pub(crate) enum Guard {
@@ -26,6 +28,15 @@ pub(crate) enum Guard {
     Shared(RwReadGuard),
     Write(RwWriteGuard),
     Permit(Permit),
+    Job(JobRun),
+}
+
+/// What came of asking for a lock.
+pub(crate) enum Acquired {
+    Ours(Guard),
+    Busy,
+    /// A job that was done before.
+    Done(RunRecord),
 }
 
 /// How long to wait for it.
@@ -39,8 +50,23 @@ impl Lock {
         client: &Client,
         connection: &Connection,
         arguments: &Wanted,
+        once: Option<&Once>,
     ) -> Result<Self, Failure> {
         let (path, dialect) = (arguments.path.as_str(), connection.dialect.into());
+        if let Some(once) = once {
+            let job = OncePer::builder(client, path)
+                .dialect(dialect)
+                .revocable(true)
+                .catch_up(once.catch_up)
+                .after_failure(once.after_failure.into())
+                .after_death(once.after_death.into());
+            if let Some(every) = once.once_per {
+                return Ok(Self::Job(job.every(every).build()?));
+            }
+            if let Some(key) = &once.once {
+                return Ok(Self::Job(job.key(key).build()?));
+            }
+        }
         let readers_and_writers = || {
             let builder = RwLock::builder(client, path);
             builder.dialect(dialect).revocable(true).build()
@@ -77,7 +103,7 @@ impl Lock {
         };
         for other in in_use {
             let is_another = match self {
-                Self::Plain(_) => other.kind != Kind::Mutex,
+                Self::Plain(_) | Self::Job(_) => other.kind != Kind::Mutex,
                 Self::Shared(_) | Self::Write(_) => other.kind != Kind::ReadersAndWriters,
                 Self::Permits(_) => other.kind != Kind::Semaphore,
             };
@@ -107,7 +133,7 @@ impl Lock {
 
     fn kind(&self) -> Kind {
         match self {
-            Self::Plain(_) => Kind::Mutex,
+            Self::Plain(_) | Self::Job(_) => Kind::Mutex,
             Self::Shared(_) | Self::Write(_) => Kind::ReadersAndWriters,
             Self::Permits(_) => Kind::Semaphore,
         }
@@ -124,7 +150,7 @@ impl Lock {
                 continue;
             };
             let may_share = match self {
-                Self::Plain(_) | Self::Write(_) => false,
+                Self::Plain(_) | Self::Write(_) | Self::Job(_) => false,
                 Self::Shared(_) => name.contains("__READ__") || name.contains("__rlock__"),
                 Self::Permits(permits) => permits.max().is_ok_and(|max| max > 1),
             };
@@ -139,34 +165,52 @@ impl Lock {
         Ok(())
     }
 
-    /// Waits for the lock; `None` if it is busy, or was for too long.
+    /// Waits for the lock, but not for too long.
     pub(crate) fn acquire(
         &self,
         patience: &Patience,
         stop: &CancelToken,
-    ) -> zklock::Result<Option<Guard>> {
+    ) -> zklock::Result<Acquired> {
+        let ours_or_busy = |guard: Option<Guard>| guard.map_or(Acquired::Busy, Acquired::Ours);
         let Patience::Until(deadline) = patience else {
-            return match self {
-                Self::Plain(lock) => Ok(lock.try_lock()?.map(Guard::Plain)),
-                Self::Shared(lock) => Ok(lock.try_read()?.map(Guard::Shared)),
-                Self::Write(lock) => Ok(lock.try_write()?.map(Guard::Write)),
-                Self::Permits(lock) => Ok(lock.try_acquire()?.map(Guard::Permit)),
+            let guard = match self {
+                Self::Plain(lock) => lock.try_lock()?.map(Guard::Plain),
+                Self::Shared(lock) => lock.try_read()?.map(Guard::Shared),
+                Self::Write(lock) => lock.try_write()?.map(Guard::Write),
+                Self::Permits(lock) => lock.try_acquire()?.map(Guard::Permit),
+                Self::Job(job) => {
+                    return Ok(job.try_begin()?.map_or(Acquired::Busy, Acquired::of));
+                }
             };
+            return Ok(ours_or_busy(guard));
         };
         let mut options = AcquireOptions::new().cancel(stop);
         if let Some(deadline) = deadline {
             options = options.deadline(*deadline);
         }
-        let guard = match self {
+        let acquired = match self {
             Self::Plain(lock) => lock.lock_with(options).map(Guard::Plain),
             Self::Shared(lock) => lock.read_with(options).map(Guard::Shared),
             Self::Write(lock) => lock.write_with(options).map(Guard::Write),
             Self::Permits(lock) => lock.acquire_with(options).map(Guard::Permit),
+            Self::Job(job) => match job.begin_with(options) {
+                Err(error) if error.is_timeout() => return Ok(Acquired::Busy),
+                begun => return begun.map(Acquired::of),
+            },
         };
-        match guard {
-            Ok(guard) => Ok(Some(guard)),
-            Err(error) if error.is_timeout() => Ok(None),
+        match acquired {
+            Ok(guard) => Ok(Acquired::Ours(guard)),
+            Err(error) if error.is_timeout() => Ok(Acquired::Busy),
             Err(error) => Err(error),
+        }
+    }
+}
+
+impl Acquired {
+    fn of(begun: Begun) -> Self {
+        match begun {
+            Begun::Run(run) => Self::Ours(Guard::Job(run)),
+            Begun::Done(before) => Self::Done(before),
         }
     }
 }
@@ -175,6 +219,7 @@ impl Guard {
     fn state(&self) -> LockState {
         match self {
             Self::Plain(guard) => guard.state(),
+            Self::Job(run) => run.state(),
             Self::Shared(guard) => guard.state(),
             Self::Write(guard) => guard.state(),
             Self::Permit(guard) => guard.state(),
@@ -184,6 +229,7 @@ impl Guard {
     fn remaining(&self) -> Duration {
         match self {
             Self::Plain(guard) => guard.remaining(),
+            Self::Job(run) => run.remaining(),
             Self::Shared(guard) => guard.remaining(),
             Self::Write(guard) => guard.remaining(),
             Self::Permit(guard) => guard.remaining(),
@@ -199,6 +245,7 @@ impl Guard {
     pub(crate) fn lost(&self) -> Receiver<LossReason> {
         match self {
             Self::Plain(guard) => guard.lost().clone(),
+            Self::Job(run) => run.lost().clone(),
             Self::Shared(guard) => guard.lost().clone(),
             Self::Write(guard) => guard.lost().clone(),
             Self::Permit(guard) => guard.lost().clone(),
@@ -208,6 +255,7 @@ impl Guard {
     pub(crate) fn revocation(&self) -> Receiver<()> {
         match self {
             Self::Plain(guard) => guard.revocation().clone(),
+            Self::Job(run) => run.revocation().clone(),
             Self::Shared(guard) => guard.revocation().clone(),
             Self::Write(guard) => guard.revocation().clone(),
             Self::Permit(_) => never(),
@@ -218,6 +266,7 @@ impl Guard {
     pub(crate) fn node(&self) -> &str {
         match self {
             Self::Plain(guard) => guard.path(),
+            Self::Job(run) => run.path(),
             Self::Shared(guard) => guard.path(),
             Self::Write(guard) => guard.path(),
             Self::Permit(guard) => guard.path(),
@@ -229,18 +278,51 @@ impl Guard {
     pub(crate) fn fencing_token(&self) -> zklock::Result<Option<String>> {
         let token = match self {
             Self::Plain(guard) => guard.fencing_token()?,
+            Self::Job(run) => run.fencing_token()?,
             Self::Write(guard) => guard.fencing_token()?,
             Self::Shared(_) | Self::Permit(_) => return Ok(None),
         };
         Ok(Some(token.to_string()))
     }
 
-    pub(crate) fn release(self) -> zklock::Result<()> {
-        match self {
-            Self::Plain(guard) => guard.unlock(),
-            Self::Shared(guard) => guard.unlock(),
-            Self::Write(guard) => guard.unlock(),
-            Self::Permit(guard) => guard.release(),
+    /// What a job's command is told of its run, beside what every command is told.
+    pub(crate) fn of_the_run(&self) -> Vec<(&'static str, Option<String>)> {
+        let Self::Job(run) = self else {
+            return Vec::new();
+        };
+        let record = run.record();
+        vec![
+            (
+                "ZKLOCK_PERIOD",
+                record.period().map(|period| period.to_string()),
+            ),
+            ("ZKLOCK_KEY", record.key().map(str::to_owned)),
+            ("ZKLOCK_ATTEMPT", Some(record.attempt().to_string())),
+            ("ZKLOCK_MISSED", Some(record.missed().to_string())),
+        ]
+    }
+
+    /// Gives the lock back. A job's run is written down as done if its command ended so.
+    pub(crate) fn release(self, ended: Result<Ending, &Failure>) -> zklock::Result<()> {
+        match (self, ended) {
+            (Self::Plain(guard), _) => guard.unlock(),
+            (Self::Shared(guard), _) => guard.unlock(),
+            (Self::Write(guard), _) => guard.unlock(),
+            (Self::Permit(guard), _) => guard.release(),
+            (Self::Job(run), Ok(Ending::Exit(0))) => run.done(),
+            (Self::Job(run), Ok(Ending::Exit(status))) => run.failed(format!("status {status}")),
+            (Self::Job(run), Ok(Ending::Signal(signal))) => run.failed(match signal_name(signal) {
+                Some(name) => format!("ended by {name}"),
+                None => format!("ended by signal {signal}"),
+            }),
+            (Self::Job(run), Ok(Ending::Unknown)) => run.failed("nobody saw how it ended"),
+            // The message may have the command in it, and the record is for everybody.
+            (Self::Job(run), Err(failure)) => run.failed(match failure.status {
+                Status::Lost => "the command was stopped, as the lock was lost or over",
+                Status::CannotRun | Status::NotFound => "the command cannot be run",
+                Status::Interrupted(_) => "a signal came before the command was started",
+                _ => "zklock failed",
+            }),
         }
     }
 }

@@ -22,12 +22,12 @@ use zklock::Client;
 use self::certainty::Certainty;
 use self::course::{Course, Known, Managed};
 use self::job::{Job, Start, shim};
-use self::lock::{Guard, Lock, Patience};
+use self::lock::{Acquired, Guard, Lock, Patience};
 use self::report::{Report, StatusFd};
 use self::signals::{Inbox, Sent};
 use self::supervisor::{Cause, Ending, Outcome, Settings, Supervisor};
 use self::terminal::Terminal;
-use crate::arguments::{ConnectionArguments, Run, Wanted, signal_name};
+use crate::arguments::{ConnectionArguments, Once, Run, Wanted, signal_name};
 use crate::connect::Connection;
 use crate::status::{Failure, Status};
 use crate::{say, speak};
@@ -97,7 +97,7 @@ fn perform(connection: &ConnectionArguments, arguments: &Run) -> (Report, Option
         }
     };
     let terminal = Terminal::open();
-    let mut ran = attempt(connection, arguments, &inbox, &terminal);
+    let mut ran = catch_up(connection, arguments, &inbox, &terminal);
     while let Some(pause) = arguments.again
         && goes_on(&ran, &inbox, &terminal)
     {
@@ -106,7 +106,7 @@ fn perform(connection: &ConnectionArguments, arguments: &Run) -> (Report, Option
         }
         match inbox.forwarded.recv_timeout(pause) {
             Ok(sent) => ran = Err((interrupted(sent.signal), None)),
-            Err(_) => ran = attempt(connection, arguments, &inbox, &terminal),
+            Err(_) => ran = catch_up(connection, arguments, &inbox, &terminal),
         }
     }
     conclude_for_the_caller(ran, &arguments.wanted, &inbox, &terminal)
@@ -119,7 +119,7 @@ fn goes_on(ran: &Result<Ending, Fallen>, inbox: &Inbox, terminal: &Terminal) -> 
         Ok(_) => true,
         Err((failure, _)) => matches!(
             failure.status,
-            Status::Lost | Status::Unreachable | Status::Busy
+            Status::Lost | Status::Unreachable | Status::Busy | Status::Done
         ),
     };
     may_go_better && !inbox.is_ending()
@@ -168,9 +168,10 @@ fn conclude_for_the_caller(
     }
 }
 
-/// Says what went wrong, unless the caller wants to hear nothing of who else has the lock.
+/// Says what went wrong, unless the caller wants to hear nothing of who else has the lock, or has done
+/// the job.
 fn tell(failure: &Failure, wanted: &Wanted) {
-    if !(wanted.quiet && failure.status == Status::Busy) {
+    if !(wanted.quiet && matches!(failure.status, Status::Busy | Status::Done)) {
         crate::fail(failure);
     }
 }
@@ -179,6 +180,27 @@ fn tell(failure: &Failure, wanted: &Wanted) {
 /// not ours.
 fn is_told(signal: i32) -> bool {
     matches!(signal, SIGPIPE | SIGALRM) || signals::FORWARDED.contains(&signal)
+}
+
+/// Runs a job for the periods that were missed, too, if it is to; until one fails, or all are done.
+fn catch_up(
+    connection: &ConnectionArguments,
+    arguments: &Run,
+    inbox: &Inbox,
+    terminal: &Terminal,
+) -> Result<Ending, Fallen> {
+    let mut ran = attempt(connection, arguments, inbox, terminal);
+    if arguments.once.catch_up == 0 {
+        return ran;
+    }
+    while matches!(ran, Ok(Ending::Exit(0))) && !inbox.is_ending() {
+        match attempt(connection, arguments, inbox, terminal) {
+            // By us, just now.
+            Err((failure, None)) if failure.status == Status::Done => break,
+            next => ran = next,
+        }
+    }
+    ran
 }
 
 /// Returns how the command ended.
@@ -238,7 +260,8 @@ fn acquire_and_follow(
         .session_timeout()
         .unwrap_or(connection.session_timeout);
     let kill_after = kill_after(arguments, granted).map_err(before)?;
-    let guard = acquire_wanted(client, connection, &arguments.wanted, deadline, inbox);
+    let (wanted, once) = (&arguments.wanted, Some(&arguments.once));
+    let guard = acquire_wanted(client, connection, wanted, once, deadline, inbox);
     let guard = guard.map_err(before)?;
     let settings = Settings {
         kill_after,
@@ -261,26 +284,42 @@ fn acquire_and_follow(
     terminal.begin();
     let ran = follow(client, arguments, &guard, settings, beat, inbox, terminal);
     inbox.command_runs(false);
-    if let Err(error) = guard.release()
-        && ran.is_ok()
-    {
-        // The command has ended before; what happened since was no harm to it.
-        say(format_args!(
-            "{}: giving the lock back: {error}",
-            arguments.wanted.path
-        ));
+    let is_job = matches!(guard, Guard::Job(_));
+    let ended = ran.as_ref().map(|ending| *ending);
+    let released = guard.release(ended.map_err(|(failure, _)| failure));
+    match (released, &ran) {
+        // Nobody else would know that it was done.
+        (Err(error), Ok(ending)) if is_job => {
+            let ending = Some(*ending);
+            let mut failure = Failure::from(error);
+            let path = &wanted.path;
+            failure.message = format!(
+                "{path}: how the command ended is not in the job's record: {}",
+                failure.message
+            );
+            Err((failure, ending))
+        }
+        (Err(error), Ok(_)) => {
+            // The command has ended before; what happened since was no harm to it.
+            say(format_args!(
+                "{}: giving the lock back: {error}",
+                wanted.path
+            ));
+            ran
+        }
+        _ => ran,
     }
-    ran
 }
 
 fn acquire_wanted(
     client: &Client,
     connection: &Connection,
     wanted: &Wanted,
+    once: Option<&Once>,
     deadline: Option<Instant>,
     inbox: &Inbox,
 ) -> Result<Guard, Failure> {
-    let lock = Lock::new(client, connection, wanted)?;
+    let lock = Lock::new(client, connection, wanted, once)?;
     lock.refuse_mixing(client, connection, &wanted.path)?;
     lock.refuse_nesting(client, &wanted.path)?;
     acquire(&lock, wanted, deadline, inbox)
@@ -310,12 +349,16 @@ fn acquire(
         return Err(interrupted(signal));
     }
     match acquired? {
-        Some(guard) => Ok(guard),
-        None if at_once(arguments) => Err(Failure::new(
+        Acquired::Ours(guard) => Ok(guard),
+        Acquired::Done(before) => Err(Failure::new(
+            Status::Done,
+            format!("{path}: nothing to do: {before}"),
+        )),
+        Acquired::Busy if at_once(arguments) => Err(Failure::new(
             Status::Busy,
             format!("{path}: somebody else has the lock; `zklock who {path}` shows who"),
         )),
-        None => Err(Failure::new(
+        Acquired::Busy => Err(Failure::new(
             Status::Busy,
             format!(
                 "{path}: still busy after {}; `zklock who {path}` shows who has the lock",
@@ -348,6 +391,7 @@ fn follow(
         ("ZKLOCK_SESSION", session),
         ("ZKLOCK_FENCING_TOKEN", token),
     ];
+    variables.extend(guard.of_the_run());
     if !arguments.keep_env {
         variables.extend(secrets(env::var_os(PASSWORD).as_deref()).map(|name| (name, None)));
     }

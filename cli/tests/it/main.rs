@@ -8,6 +8,7 @@ mod hostile;
 mod job;
 mod looking;
 mod losses;
+mod once;
 mod recipes;
 mod running;
 mod sections;

@@ -106,7 +106,6 @@ fn a_line_of_a_crontab_runs_on_one_machine_and_sends_no_mail_on_the_others() {
         &format!("PATH={}:", machine.name("bin")),
     );
     let tab = put(&tab, "/jobs/nightly", "/recipes/nightly");
-    let tab = put(&tab, "--at-least 10m", "--at-least 100ms");
     let (settings, entries): (Vec<_>, Vec<_>) = tab.lines().partition(|line| {
         line.split_once('=')
             .is_some_and(|(name, _)| !name.contains(' '))
