@@ -31,8 +31,8 @@ struct Arguments {
     /// For how long, for each lock.
     #[arg(long, default_value_t = 1.0)]
     minutes: f64,
-    /// mutex, rw, semaphore, semaphore-mutex, simple-mutex, multi, election; any, which the seed
-    /// chooses; all, one after the other. Those of other libraries: kazoo-mutex, curator-mutex,
+    /// mutex, rw, semaphore, semaphore-mutex, simple-mutex, multi, election, once; any, which the
+    /// seed chooses; all, one after the other. Those of other libraries: kazoo-mutex, curator-mutex,
     /// kazoo-election, curator-latch; peers, all of these.
     #[arg(long, default_value = "mutex")]
     lock: String,

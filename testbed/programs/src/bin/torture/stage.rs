@@ -11,7 +11,7 @@ use testbed::{Ensemble, Server};
 use testbed_programs::history::History;
 use testbed_programs::random::Random;
 
-pub(crate) const LOCKS: [&str; 7] = [
+pub(crate) const LOCKS: [&str; 8] = [
     "mutex",
     "rw",
     "semaphore",
@@ -19,6 +19,7 @@ pub(crate) const LOCKS: [&str; 7] = [
     "simple-mutex",
     "multi",
     "election",
+    "once",
 ];
 
 /// The mutexes and elections of other libraries. They are not among all locks: what they promise is

@@ -74,6 +74,10 @@ pub(crate) struct Hold {
     pub(crate) token: Option<u64>,
     pub(crate) told: Option<u64>,
     pub(crate) is_untold: bool,
+    /// The period of a job, and the attempt.
+    pub(crate) run: Option<(u64, u64)>,
+    /// Given back, and that was confirmed.
+    pub(crate) is_done: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -217,11 +221,20 @@ impl Record {
                     token: None,
                     told: None,
                     is_untold: false,
+                    run: None,
+                    is_done: false,
                 };
                 self.holds.insert(key, hold);
             }
             "given" if line.text("why")? == "downgraded" => {}
-            "given" => self.call(key, Step::Release)?.ended = Some(line.at),
+            "given" => {
+                self.call(key.clone(), Step::Release)?.ended = Some(line.at);
+                self.hold(&key)?.is_done = line.text("why")? == "unlocked";
+            }
+            "ran" => {
+                let run = (line.number("period")?, line.number("attempt")?);
+                self.hold(&key)?.run = Some(run);
+            }
             "look" => {
                 let look = Look {
                     began: line.number("began")?,

@@ -25,6 +25,7 @@
 //! | `look` | thread | after | `id`, `state` (`held`, `suspect`, `unsure`, `lost`), `began`: before |
 //! | `told`, `untold` | thread | a loss was pushed; a known one was not | `id` |
 //! | `token` | thread | | `id`, `value` |
+//! | `ran` | thread | | `id`, `period`, `attempt`: what it holds is a run of a job |
 //! | `give`, `given` | thread | before a release, after | `id`, `bound_ms`; `id`, `why` |
 //! | `done` | process | before it ends by itself | |
 //!
@@ -42,6 +43,9 @@
 //!   and the slack.
 //! - **Fencing tokens never fall**: of two certain holds `alone`, one after the other, the later
 //!   has no smaller token. Two of different nodes have different ones.
+//! - **A job's period is done once**: a run of a period whose end was confirmed (`given` with `unlocked`) is followed by
+//!   no other of that period, and no run is of a smaller period than one before; by their tokens, which are the
+//!   order in which they held. Two attempts of one period have different numbers.
 //! - **Nobody hangs**: each call ends within its bound, a cancelled one at once, each with the slack added
 //!   and the time taken off in which its process was stopped. A call without a bound ends before the
 //!   history does. No call fails as `closed`, `invalid`, `would-deadlock` or `other`. A process ends by itself unless it was killed.
@@ -52,6 +56,7 @@ mod calls;
 mod exclusion;
 mod history;
 mod loss;
+mod runs;
 mod tokens;
 mod violation;
 
@@ -115,6 +120,7 @@ fn violations(record: &Record) -> Vec<Violation> {
     let mut violations = exclusion::violations(record);
     violations.extend(loss::violations(record));
     violations.extend(tokens::violations(record));
+    violations.extend(runs::violations(record));
     violations.extend(calls::violations(record));
     violations.extend(wholeness(record));
     violations

@@ -8,13 +8,16 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use zklock::{
-    AcquireOptions, CancelToken, Client, Election, Error, Leadership, LockState, LossReason,
-    MultiLock, MultiLockGuard, Mutex, MutexGuard, Permit, Result, RwLock, RwReadGuard,
-    RwWriteGuard, Semaphore, SemaphoreMutex, SemaphoreMutexGuard, SimpleMutex, SimpleMutexGuard,
-    WhoLeads,
+    AcquireOptions, Begun, CancelToken, Client, Election, Error, JobRun, Leadership, LockState,
+    LossReason, MultiLock, MultiLockGuard, Mutex, MutexGuard, OncePer, Permit, Rerun, Result,
+    RwLock, RwReadGuard, RwWriteGuard, Semaphore, SemaphoreMutex, SemaphoreMutexGuard, SimpleMutex,
+    SimpleMutexGuard, WhoLeads,
 };
 
 use testbed_programs::random::Random;
+
+/// The length of a job's period: a section may be shorter or longer.
+const PERIOD: Duration = Duration::from_millis(50);
 
 /// How many permits a semaphore has; the driver tells the checker.
 const PERMITS: u32 = 3;
@@ -31,6 +34,7 @@ pub(crate) enum Kind {
     Semaphore,
     Multi,
     Election,
+    Once,
 }
 
 impl FromStr for Kind {
@@ -45,6 +49,7 @@ impl FromStr for Kind {
             "semaphore" => Kind::Semaphore,
             "multi" => Kind::Multi,
             "election" => Kind::Election,
+            "once" => Kind::Once,
             other => return Err(format!("not a lock: {other}")),
         })
     }
@@ -119,6 +124,7 @@ pub(crate) enum Lock {
     Semaphore(Semaphore),
     Multi(MultiLock),
     Election(Election),
+    Once(OncePer),
 }
 
 impl Lock {
@@ -169,6 +175,13 @@ impl Lock {
                 Lock::Multi(parts.build()?)
             }
             Kind::Election => Lock::Election(Election::new(client, path)?),
+            Kind::Once => Lock::Once(
+                OncePer::builder(client, path)
+                    .every(PERIOD)
+                    .catch_up(random.of(&[0, 2]))
+                    .after_death(Rerun::Again)
+                    .build()?,
+            ),
         })
     }
 
@@ -218,6 +231,12 @@ impl Lock {
                 campaign_with
             )?
             .map(Guard::Leader),
+            (Lock::Once(job), _) => {
+                match take!(job, begin, try_begin, try_begin_for, begin_with)? {
+                    Some(Begun::Run(run)) => Some(Guard::Run(Box::new(run))),
+                    Some(Begun::Done(_)) | None => None,
+                }
+            }
             (Lock::Rw(lock), Right::Shared) => {
                 take!(lock, read, try_read, try_read_for, read_with)?.map(Guard::Read)
             }
@@ -247,6 +266,7 @@ pub(crate) enum Guard {
     Permit(Permit),
     Multi(MultiLockGuard),
     Leader(Leadership),
+    Run(Box<JobRun>),
 }
 
 macro_rules! each {
@@ -259,6 +279,7 @@ macro_rules! each {
             Guard::Write($held) => $what,
             Guard::Permit($held) => $what,
             Guard::Leader($held) => $what,
+            Guard::Run($held) => $what,
             Guard::Multi($multi) => $of_multi,
         }
     };
@@ -293,6 +314,15 @@ impl Guard {
             Guard::SimpleMutex(held) => Some(held.fencing_token().ok()?.to_string()),
             Guard::Write(held) => Some(held.fencing_token().ok()?.to_string()),
             Guard::Leader(held) => Some(held.fencing_token().ok()?.to_string()),
+            Guard::Run(held) => Some(held.fencing_token().ok()?.to_string()),
+        }
+    }
+
+    /// The period and the attempt of a job's run.
+    pub(crate) fn run(&self) -> Option<(i64, u32)> {
+        match self {
+            Guard::Run(run) => Some((run.period()?.number(), run.record().attempt())),
+            _ => None,
         }
     }
 
@@ -324,6 +354,7 @@ impl Guard {
             Guard::Write(held) => held.unlock(),
             Guard::Permit(held) => held.release(),
             Guard::Multi(held) => held.unlock(),
+            Guard::Run(held) => held.done(),
             Guard::Leader(held) => resign(held),
         }
     }

@@ -149,7 +149,11 @@ impl<'a> Performer<'a> {
     /// Holds for a while, looking all the time, and gives back.
     fn hold(&mut self, id: u64, guard: Guard, depth: u32) {
         let mut lost = self.look(id, &guard);
-        if self.random.percent(60)
+        if let Some((period, attempt)) = guard.run() {
+            note!(self, "ran id={id} period={period} attempt={attempt}");
+        }
+        // What a run's period is done by is told by its token.
+        if (guard.run().is_some() || self.random.percent(60))
             && let Some(token) = guard.token()
         {
             note!(self, "token id={id} value={token}");
