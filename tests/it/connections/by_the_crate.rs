@@ -169,7 +169,8 @@ fn a_watch_on_the_node_of_a_waiter_is_told_to_both() {
         assert!(gone.is_none());
     }
     std::thread::scope(|scope| {
-        let waits = scope.spawn(|| drop(lock.lock().expect("its turn")));
+        // With an end, so that a waiter that hears of nothing is a failure.
+        let waits = scope.spawn(|| lock.try_lock_for(SOON).map(|guard| guard.is_some()));
         wait_until("it waits", SOON, || {
             lock.participants().expect("an answer").len() == 2
         });
@@ -183,7 +184,8 @@ fn a_watch_on_the_node_of_a_waiter_is_told_to_both() {
             (WatchedEventType::NodeDeleted, Some(node.clone()))
         );
         assert_eq!(next(&silence).0, WatchedEventType::NodeDeleted);
-        waits.join().expect("no panic");
+        let got = waits.join().expect("no panic");
+        assert!(got.expect("an answer"), "its turn");
     });
 }
 

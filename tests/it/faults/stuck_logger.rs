@@ -257,6 +257,9 @@ fn with_a_handle_and_a_bad_logger() {
     let zookeeper = client.zookeeper().expect("connected");
     let seen = zookeeper.get_children_w(&path("busy"), |_| ());
     seen.expect("it stands");
+    // In nobody's hands: its last owner drops it.
+    let resting = client_at(&server);
+    let unused = resting.zookeeper().expect("connected");
     let session = client.session_id();
     log::set_logger(&BadLogger).expect("the first one");
     log::set_max_level(log::LevelFilter::Trace);
@@ -272,12 +275,13 @@ fn with_a_handle_and_a_bad_logger() {
     assert_eq!(client.session_id(), session);
     // Another one, or an error, and no panic here.
     drop(client.zookeeper());
-    drop(zookeeper);
+    drop((zookeeper, unused));
     drop(client.zookeeper());
     works();
     assert!(guard.lost().is_empty());
     guard.unlock().expect("held all the time");
     client.close();
+    resting.close();
     let other = client_at(&server);
     let held = mutex(&other, &path("held"));
     drop(held.try_lock().expect("an answer").expect("free"));
