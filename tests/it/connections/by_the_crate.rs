@@ -168,6 +168,15 @@ fn a_watch_on_the_node_of_a_waiter_is_told_to_both() {
             .expect("an answer");
         assert!(gone.is_none());
     }
+    // Behind whatever the waiter has sent when it gave up.
+    zookeeper.exists("/", false).expect("an answer");
+    let set = raw(server()).set_data(&node, b"by hand");
+    set.expect("it stands");
+    let changed = (WatchedEventType::NodeDataChanged, Some(node.clone()));
+    assert_eq!(next(&events), changed);
+    let (hears, events) = hearing();
+    let seen = zookeeper.exists_w(&node, hears).expect("an answer");
+    assert!(seen.is_some());
     std::thread::scope(|scope| {
         // With an end, so that a waiter that hears of nothing is a failure.
         let waits = scope.spawn(|| lock.try_lock_for(SOON).map(|guard| guard.is_some()));
