@@ -41,6 +41,8 @@ pub(crate) struct Driver {
     pub(crate) cluster: Cluster,
     /// Of each member.
     doors: Vec<Door>,
+    /// Until when it looks for no new connections, as it could not take the last one.
+    full_until: Option<Instant>,
     sockets: HashMap<SocketId, Socket>,
     orders: Receiver<Order>,
     woken: UnixStream,
@@ -92,6 +94,9 @@ enum Ready {
 const BUFFER: usize = 64 * 1024;
 /// How often a connection that ends is read from once more.
 const LAST_READS: usize = 64;
+/// How long it leaves new connections to the system when it cannot take one, as for want of descriptors. Nothing tells
+/// it when there is room again.
+const NO_ROOM: Duration = Duration::from_millis(50);
 /// How long a wait without an end lasts before it looks again.
 const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 /// How far the clock can be moved: so that every sum of times that follows is one.
@@ -232,6 +237,7 @@ impl Driver {
         });
         Ok(Self {
             doors: doors.collect::<io::Result<_>>()?,
+            full_until: None,
             cluster,
             sockets: HashMap::new(),
             orders,
@@ -321,8 +327,13 @@ impl Driver {
     fn wait(&self) -> Vec<Ready> {
         let mut fds = vec![PollFd::new(&self.woken, PollFlags::IN)];
         let mut who = vec![Ready::Orders];
+        let full_for = self.full_for();
         for (member, door) in self.doors.iter().enumerate() {
-            if let Some(listener) = door.listener.as_ref().filter(|_| !self.is_paused(member)) {
+            if let Some(listener) = door
+                .listener
+                .as_ref()
+                .filter(|_| full_for.is_none() && !self.is_paused(member))
+            {
                 fds.push(PollFd::new(listener, PollFlags::IN));
                 who.push(Ready::Listener(member));
             }
@@ -336,12 +347,12 @@ impl Driver {
                 who.push(Ready::Socket(*id));
             }
         }
-        let timeout = self.cluster.deadline().map(|deadline| {
-            let left = deadline.saturating_sub(self.now());
-            Timespec {
-                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
-                tv_nsec: i64::from(left.subsec_nanos()),
-            }
+        let due = self.cluster.deadline();
+        let due = due.map(|deadline| deadline.saturating_sub(self.now()));
+        let timeout = due.into_iter().chain(full_for).min();
+        let timeout = timeout.map(|left| Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: i64::from(left.subsec_nanos()),
         });
         // Interrupted by a signal, it looks again.
         let _ = rustix::event::poll(&mut fds, timeout.as_ref());
@@ -364,12 +375,29 @@ impl Driver {
         }
     }
 
+    /// How long it looks for no new connections, if so.
+    fn full_for(&self) -> Option<Duration> {
+        let left = self.full_until?.checked_duration_since(Instant::now());
+        left.filter(|left| !left.is_zero())
+    }
+
     fn accept(&mut self, member: usize) {
-        while let Some(Ok((stream, peer))) = self.doors[member]
+        while let Some(accepted) = self.doors[member]
             .listener
             .as_ref()
             .map(TcpListener::accept)
         {
+            let (stream, peer) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                // Its client has gone, or a signal came.
+                Err(error) if is_passing(&error) => continue,
+                // The connection stays in the system's queue, so the listener would be ready again at once.
+                Err(_) => {
+                    self.full_until = Some(Instant::now() + NO_ROOM);
+                    return;
+                }
+            };
             // A connection that is broken already shows it when it is read.
             let _ = stream.set_nodelay(true);
             if stream.set_nonblocking(true).is_err() {
@@ -484,6 +512,13 @@ fn drain(mut from: impl Read, buffer: &mut [u8]) {
             return;
         }
     }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionAborted | ErrorKind::Interrupted
+    )
 }
 
 fn is_later(error: &io::Error) -> bool {

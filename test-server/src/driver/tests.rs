@@ -1,6 +1,10 @@
 //! What the loop does with news that come together.
 
+use std::env;
+use std::fs::File;
 use std::sync::mpsc;
+
+use rustix::process::{Resource, getrlimit, setrlimit};
 
 use super::*;
 use crate::core::{Line, Settings};
@@ -71,4 +75,44 @@ fn a_cut_of_all_meets_who_was_not_accepted_yet() {
     driver.seat(0).cut(Whom::All);
     let cut = client.read(&mut [0; 8]).expect_err("it is reset");
     assert_eq!(cut.kind(), ErrorKind::ConnectionReset);
+}
+
+const ALONE: &str = "ZKLOCK_TEST_SERVER_WITHOUT_DESCRIPTORS";
+
+/// A process had no descriptor left. The listener stayed ready, so the server's thread turned as fast as it could, for as
+/// long as that lasted. In a process of its own, as all tests share the descriptors of one.
+#[test]
+fn who_cannot_be_taken_for_want_of_descriptors_is_waited_for_without_turning() {
+    if env::var_os(ALONE).is_none() {
+        let mut alone = testbed::process::test_alone(
+            module_path!(),
+            "who_cannot_be_taken_for_want_of_descriptors_is_waited_for_without_turning",
+        );
+        let alone = alone.env(ALONE, "1").output().expect("it can be started");
+        assert!(alone.status.success(), "{alone:?}");
+        return;
+    }
+    let (mut driver, _orders, _wake) = driver();
+    let flags = SocketFlags::CLOEXEC;
+    let client = rustix::net::socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
+    let client = client.expect("a socket");
+    let mut few = getrlimit(Resource::Nofile);
+    few.current = Some(64);
+    setrlimit(Resource::Nofile, few).expect("fewer than before");
+    let mut all = Vec::new();
+    while let Ok(file) = File::open("/dev/null") {
+        all.push(file);
+    }
+    rustix::net::connect(&client, &driver.doors[0].port.address()).expect("the system takes it");
+    driver.turn();
+    assert_eq!(driver.cluster.machine(0).seen.accepted, 0);
+    let begun = Instant::now();
+    driver.turn();
+    // A turn that did not wait takes microseconds.
+    let waited = begun.elapsed();
+    assert!(waited >= NO_ROOM / 2, "only {waited:?}");
+    all.clear();
+    while driver.cluster.machine(0).seen.accepted == 0 {
+        driver.turn();
+    }
 }

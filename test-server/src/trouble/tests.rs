@@ -115,7 +115,7 @@ fn delays_keep_the_order_and_a_shorter_one_overtakes_nothing() {
     machine.receive(id, &sync(2), NOW);
     assert_eq!(machine.deadline(), Some(MS * 10));
     machine.advance(MS * 10);
-    assert_eq!(numbers(&mut machine), []);
+    assert!(numbers(&mut machine).is_empty());
     machine.advance(MS * 11);
     assert_eq!(numbers(&mut machine), [1, 2]);
 }
