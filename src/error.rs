@@ -434,14 +434,15 @@ impl Error {
     /// Which step of a [`Transaction`](crate::Transaction) ZooKeeper refused, and why. Nothing was
     /// written, and the lock was ours at that moment.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// use zklock::StepRefusal;
     ///
     /// let guard = lock.lock()?;
-    /// let done = guard.transaction().create("/done/2026-11-21", "").commit();
+    /// let done = guard.transaction().create("/done", "").commit();
     /// match done.as_ref().map_err(zklock::Error::failed_step) {
     ///     Ok(_) => println!("done"),
     ///     Err(Some(step)) if step.why == StepRefusal::NodeExists => println!("was done before"),
@@ -576,11 +577,13 @@ mod tests {
 /// For functions that use locks and a handle of the `zookeeper` crate. The crate's error is the
 /// [`source`](std::error::Error::source).
 ///
-/// ```no_run
+/// ```
 /// # fn main() -> zklock::Result<()> {
-/// let client = zklock::Client::connect("localhost:2181")?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let client = zklock::Client::connect(&server.connect_string())?;
 /// let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
-/// let _guard = lock.lock()?;
+/// let guard = lock.lock()?;
+/// guard.transaction().put("/progress", "17").commit()?;
 /// let (progress, _) = client.zookeeper()?.get_data("/progress", false)?;
 /// # drop(progress);
 /// # Ok(())

@@ -33,9 +33,10 @@
 //! What is guarded is held as long as the guard lives, and Rust drops at once what has no name.
 //! The name `_guard` is one, and `_` is none:
 //!
-//! ```no_run
+//! ```
 //! # fn main() -> zklock::Result<()> {
-//! # let client = zklock::Client::connect("zk1:2181,zk2:2181,zk3:2181")?;
+//! # let server = zklock_test::Server::start().expect("a port");
+//! # let client = zklock::Client::connect(&server.connect_string())?;
 //! # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
 //! # fn work() {}
 //! let _ = lock.lock()?; // WRONG: given back at once

@@ -20,12 +20,14 @@ const LONGEST_TICK: Duration = Duration::from_secs(24 * 60 * 60);
 
 /// Settings of a [`Client`]; made by [`Client::builder`].
 ///
-/// ```no_run
+/// ```
 /// use std::time::Duration;
 /// use zklock::{Acl, Client};
 ///
 /// # fn main() -> zklock::Result<()> {
-/// let client = Client::builder("zk1,zk2,zk3")
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let servers = server.connect_string();
+/// let client = Client::builder(&servers)
 ///     .session_timeout(Duration::from_secs(20))
 ///     .auth("digest", "batch:secret")
 ///     .acl(Acl::creator_all())

@@ -290,11 +290,12 @@ impl Client {
     /// session open, as a lock does. While ZooKeeper cannot be reached this waits as long as the
     /// client's [`RetryPolicy`] says. Locks need nothing of it, and no call of theirs goes through it.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// use zklock::zookeeper::{Acl, CreateMode};
     ///
-    /// let client = zklock::Client::connect("localhost:2181")?;
     /// let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// let _guard = lock.lock()?;
     /// // Goes when the lock does: with the session.

@@ -272,11 +272,13 @@ macro_rules! transaction_method {
         /// Begins a set of writes to ZooKeeper, which the servers execute together and only if this
         /// lock is ours at that moment; see [`Transaction`](crate::Transaction).
         ///
-        /// ```no_run
+        /// ```
         /// # fn main() -> zklock::Result<()> {
-        /// # let client = zklock::Client::connect("localhost:2181")?;
+        /// # let server = zklock_test::Server::start().expect("a port");
+        /// # let client = zklock::Client::connect(&server.connect_string())?;
         /// # let lock = zklock::Mutex::new(&client, "/locks/ledger")?;
         /// let guard = lock.lock()?;
+        /// # guard.transaction().put("/ledger/balance", "0").commit()?;
         /// let done = guard
         ///     .transaction()
         ///     .set("/ledger/balance", "100", None)

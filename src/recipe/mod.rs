@@ -51,7 +51,7 @@ pub use self::simple_mutex::{SimpleMutex, SimpleMutexBuilder, SimpleMutexGuard};
 pub use self::transaction::{Outcome, Transaction};
 pub use self::view::HoldView;
 
-/// The programs on the pages compile.
+/// The programs on the pages run, but for the leader, who never ends; the tests run that one.
 #[cfg(doctest)]
 #[doc = include_str!("../../docs/coming-from.md")]
 struct Pages;

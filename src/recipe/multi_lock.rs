@@ -465,13 +465,15 @@ impl MultiLockGuard {
     /// `commit` refuses it if the locks were taken through several clients, or if one of them is a
     /// [`SimpleMutex`](crate::SimpleMutex).
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let from = zklock::Mutex::new(&client, "/locks/accounts/17")?;
     /// # let to = zklock::Mutex::new(&client, "/locks/accounts/4")?;
     /// # let both = zklock::MultiLock::builder().with(&from).with(&to).build()?;
     /// let all = both.lock()?;
+    /// # all.transaction().put("/accounts/17", "100").put("/accounts/4", "100").commit()?;
     /// all.transaction()
     ///     .set("/accounts/17", "90", None)
     ///     .set("/accounts/4", "110", None)

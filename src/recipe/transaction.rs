@@ -158,11 +158,14 @@ impl<'g> Transaction<'g> {
     /// Makes the other steps depend on a node: they are executed only if it exists, and with a
     /// version, only if its data has that version. Needs the permission to read the node.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// # let lock = zklock::Mutex::new(&client, "/locks/nightly")?;
     /// let guard = lock.lock()?;
+    /// # let inbox = guard.transaction().put("/inbox/rules", "all");
+    /// # inbox.put("/inbox/17", "").put("/inbox/18", "").commit()?;
     /// // Empties the inbox if nobody has changed what it is emptied by.
     /// let (_rules, version) = client.read("/inbox/rules")?.unwrap_or_default();
     /// guard

@@ -63,12 +63,14 @@ impl Acl {
     /// [`ClientBuilder::auth`](crate::ClientBuilder::auth), its SASL account, or the subject of its
     /// TLS certificate. A client without any of them gets an error.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let servers = server.connect_string();
     /// use zklock::{Acl, Client};
     ///
     /// // Another program needs the same credentials to take part.
-    /// let client = Client::builder("zk1,zk2,zk3")
+    /// let client = Client::builder(&servers)
     ///     .auth("digest", "batch:secret")
     ///     .acl(Acl::creator_all())
     ///     .connect()?;

@@ -22,16 +22,18 @@ use std::time::Duration;
 ///
 /// Every acquire of this client waits for a connection for as long as it takes, and dials slowly:
 ///
-/// ```no_run
+/// ```
 /// use std::time::Duration;
 /// use zklock::{Client, RetryPolicy};
 ///
 /// # fn main() -> zklock::Result<()> {
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let servers = server.connect_string();
 /// let patient = RetryPolicy::new()
 ///     .initial(Duration::from_millis(500)) // 50 ms by default
 ///     .max(Duration::from_secs(30)) // 2 s by default
 ///     .give_up_after(None); // 60 s by default
-/// let client = Client::builder("zk1,zk2,zk3").retry(patient).connect()?;
+/// let client = Client::builder(&servers).retry(patient).connect()?;
 /// # Ok(())
 /// # }
 /// ```

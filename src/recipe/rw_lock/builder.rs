@@ -127,9 +127,10 @@ impl<'a> RwLockBuilder<'a> {
     /// [`RwLock::release_idle`], dropping the `RwLock` and closing the client end it, too. While it
     /// is kept, the client proves its session by writes, as it does for any lock that is held.
     ///
-    /// ```no_run
+    /// ```
     /// # fn main() -> zklock::Result<()> {
-    /// # let client = zklock::Client::connect("localhost:2181")?;
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
     /// let catalogue = zklock::RwLock::builder(&client, "/locks/catalogue")
     ///     .read_linger(std::time::Duration::from_secs(5))
     ///     .build()?;

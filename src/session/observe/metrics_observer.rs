@@ -69,12 +69,14 @@ const REMAINING: &str = "zklock_remaining_lease_seconds";
 /// Install the exporter before the client is built: the facade drops what comes before. Another
 /// observer can hear the same client, see [`ClientBuilder::observer`](crate::ClientBuilder::observer).
 ///
-/// ```no_run
+/// ```
 /// use zklock::{Client, MetricsObserver};
 ///
 /// # fn main() -> zklock::Result<()> {
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let servers = server.connect_string();
 /// let metrics = MetricsObserver::new();
-/// let client = Client::builder("localhost:2181").observer(metrics.clone()).connect()?;
+/// let client = Client::builder(&servers).observer(metrics.clone()).connect()?;
 /// let lock = zklock::Mutex::builder(&client, "/locks/nightly").label("nightly").build()?;
 /// // Each time the exporter is about to be asked:
 /// metrics.record(&client.stats());

@@ -32,7 +32,7 @@ use crate::error::Error;
 ///   connection and their nodes is reported;
 /// - **calls in a forked child**, where nothing of the client runs.
 ///
-/// ```no_run
+/// ```
 /// use zklock::{Client, Observer, event};
 ///
 /// struct Slow;
@@ -46,7 +46,9 @@ use crate::error::Error;
 /// }
 ///
 /// # fn main() -> zklock::Result<()> {
-/// let client = Client::builder("localhost:2181").observer(Slow).connect()?;
+/// # let server = zklock_test::Server::start().expect("a port");
+/// # let servers = server.connect_string();
+/// let client = Client::builder(&servers).observer(Slow).connect()?;
 /// let lock = zklock::Mutex::builder(&client, "/locks/nightly").label("nightly").build()?;
 /// # Ok(())
 /// # }
