@@ -3,17 +3,15 @@
 
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
 
 use testbed::{Curator, Kazoo};
 use zklock::{Mutex, Participant};
 
+use super::SECTION;
 use crate::fixtures::{SOON, children, client, mutex, server, wait_for_children};
 use crate::history::{History, OURS, assert_disjoint, count, turns};
 
 const ROUNDS: usize = 30;
-/// As long as kazoo's.
-const SECTION: Duration = Duration::from_millis(1);
 
 /// Both with the lock `l`.
 fn others(path: &str) -> (Curator, Kazoo) {

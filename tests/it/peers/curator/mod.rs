@@ -1,9 +1,9 @@
 //! Together with real Curator, Java's client: each recipe, in both directions.
 
-use std::time::Duration;
-
-use crate::fixtures::server;
 use testbed::Curator;
+
+use super::{SECTION, SHORT};
+use crate::fixtures::server;
 
 mod barriers;
 mod election;
@@ -13,11 +13,6 @@ mod revocation;
 mod rw_lock;
 mod semaphore;
 mod semaphore_mutex;
-
-/// Long enough for a wait to be in the queue when it ends.
-const SHORT: Duration = Duration::from_millis(300);
-/// How long a section of a history lasts, on both sides.
-const SECTION: Duration = Duration::from_millis(1);
 
 /// How Curator's sections are signed.
 const CURATORS: &str = "curator";

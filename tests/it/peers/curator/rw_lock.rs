@@ -3,12 +3,13 @@
 use std::sync::mpsc::channel;
 use std::thread;
 
-use testbed::{Curator, wait_until};
+use testbed::Curator;
 use zklock::{Client, Participant, RwLock};
 
-use super::{CURATORS, SECTION, SHORT, curator, tries};
+use super::{CURATORS, SECTION, curator, tries};
 use crate::fixtures::{SOON, children, client, server, wait_for_children};
 use crate::history::{History, OURS, assert_writers_alone, count, turns};
+use crate::peers::ours_wait_for_their_writer;
 
 const ROUNDS: usize = 20;
 
@@ -38,15 +39,6 @@ fn keeps_its_place(curator: &mut Curator, path: &str) -> bool {
     curator.tell("release probe.write");
     curator.tell("release probe.read");
     kept
-}
-
-/// Whether it got in, before it gave up. It has left when this returns.
-fn reads(lock: &RwLock) -> bool {
-    lock.try_read_for(SOON).expect("answers").is_some()
-}
-
-fn writes(lock: &RwLock) -> bool {
-    lock.try_write_for(SOON).expect("answers").is_some()
 }
 
 #[test]
@@ -99,27 +91,9 @@ fn our_writer_keeps_curators_readers_and_writers_out() {
 fn curators_writer_keeps_our_readers_and_writers_out() {
     let path = "/curator/rw/curator-writes";
     let (mut curator, clients) = (curator_at(path), [client(), client()]);
-    let [reader, writer] = clients.each_ref().map(|client| lock_at(client, path));
+    let ours = clients.each_ref().map(|client| lock_at(client, path));
     curator.tell("acquire l.write");
-    let curators = children(server(), path);
-    assert!(reader.try_read().expect("answers").is_none());
-    assert!(writer.try_write().expect("answers").is_none());
-    assert!(reader.try_read_for(SHORT).expect("answers").is_none());
-    assert!(writer.try_write_for(SHORT).expect("answers").is_none());
-    wait_until("our nodes are gone", SOON, || {
-        children(server(), path) == curators
-    });
-    thread::scope(|scope| {
-        let reading = scope.spawn(|| reads(&reader));
-        wait_for_children(server(), path, 2);
-        let writing = scope.spawn(|| writes(&writer));
-        wait_for_children(server(), path, 3);
-        assert!(!reading.is_finished() && !writing.is_finished());
-        curator.tell("release l.write");
-        assert!(reading.join().expect("no panic"), "its turn");
-        assert!(writing.join().expect("no panic"), "its turn");
-    });
-    wait_for_children(server(), path, 0);
+    ours_wait_for_their_writer(path, ours, || curator.tell("release l.write"));
 }
 
 /// Curator's writer takes the read lock before it gives the write lock back. Our writer, who waits,

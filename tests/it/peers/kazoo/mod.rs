@@ -1,10 +1,9 @@
 //! Together with real kazoo, Python's client: each recipe, in both directions.
 
-use std::time::Duration;
-
 use testbed::{Kazoo, wait_until};
 use zklock::Client;
 
+use super::{SECTION, SHORT};
 use crate::fixtures::{SOON, server};
 
 mod double_barrier;
@@ -12,11 +11,6 @@ mod election;
 mod mutex;
 mod rw_lock;
 mod semaphore;
-
-/// Long enough for a wait to be in the queue when it ends.
-const SHORT: Duration = Duration::from_millis(300);
-/// As long as kazoo's.
-const SECTION: Duration = Duration::from_millis(1);
 
 fn kazoo() -> Kazoo {
     Kazoo::start(&server().connect_string())

@@ -8,6 +8,7 @@ use zklock::{Client, Dialect, Participant, RwLock};
 
 use super::{SHORT, kazoo, tell, wait_until_kazoo_watches};
 use crate::fixtures::{SOON, children, client, server, wait_for_children};
+use crate::peers::{ours_wait_for_their_writer, reads, writes};
 
 fn lock_at(client: &Client, path: &str) -> RwLock {
     RwLock::builder(client, path)
@@ -23,15 +24,6 @@ fn kazoo_with_all(path: &str) -> Kazoo {
     tell(&mut kazoo, &format!("readlock s {path}"));
     tell(&mut kazoo, &format!("writelock w {path}"));
     kazoo
-}
-
-/// Whether it got in, before it gave up. It has left when this returns.
-fn reads(lock: &RwLock) -> bool {
-    lock.try_read_for(SOON).expect("answers").is_some()
-}
-
-fn writes(lock: &RwLock) -> bool {
-    lock.try_write_for(SOON).expect("answers").is_some()
 }
 
 #[test]
@@ -88,27 +80,9 @@ fn our_writer_keeps_kazoos_readers_and_writers_out() {
 fn kazoos_writer_keeps_our_readers_and_writers_out() {
     let path = "/kazoo/rw/kazoo-writes";
     let (mut kazoo, clients) = (kazoo_with_all(path), [client(), client()]);
-    let [reader, writer] = clients.each_ref().map(|client| lock_at(client, path));
+    let ours = clients.each_ref().map(|client| lock_at(client, path));
     tell(&mut kazoo, "acquire w");
-    let kazoos = children(server(), path);
-    assert!(reader.try_read().expect("answers").is_none());
-    assert!(writer.try_write().expect("answers").is_none());
-    assert!(reader.try_read_for(SHORT).expect("answers").is_none());
-    assert!(writer.try_write_for(SHORT).expect("answers").is_none());
-    wait_until("our nodes are gone", SOON, || {
-        children(server(), path) == kazoos
-    });
-    thread::scope(|scope| {
-        let reading = scope.spawn(|| reads(&reader));
-        wait_for_children(server(), path, 2);
-        let writing = scope.spawn(|| writes(&writer));
-        wait_for_children(server(), path, 3);
-        assert!(!reading.is_finished() && !writing.is_finished());
-        tell(&mut kazoo, "release w");
-        assert!(reading.join().expect("no panic"), "its turn");
-        assert!(writing.join().expect("no panic"), "its turn");
-    });
-    wait_for_children(server(), path, 0);
+    ours_wait_for_their_writer(path, ours, || tell(&mut kazoo, "release w"));
 }
 
 #[test]
