@@ -110,6 +110,22 @@ fn one_thread(subject: &Subject, bench: &mut Bench<'_>) {
         drop(held.expect("nobody else is about"));
     });
 
+    // What tests of users save. The same call, so the rest of the difference is the server's.
+    let for_tests = zklock_test::Server::start().expect("a port");
+    let client = Client::connect(&for_tests.connect_string()).expect("it serves");
+    let beside = Mutex::new(&client, "/bench/idle").expect("the path is good");
+    let over_apaches: (&str, &dyn Fn()) = ("idle cycle", &|| cycle(&lock));
+    bench.row_in_turns("idle, zklock-test", Target::Reported, over_apaches, || {
+        cycle(&beside);
+    });
+    let start = || drop(black_box(zklock_test::Server::start()));
+    bench.row(
+        "zklock-test, start and stop",
+        Target::Reported,
+        plain,
+        |cycles| repeat(cycles, start),
+    );
+
     let held = lock.lock().expect("healthy");
     bench.row("re-entrant", Target::NanosAtMost(60.0), plain, |cycles| {
         repeat(cycles, || cycle(&lock))
