@@ -84,7 +84,7 @@ impl Wire {
     /// Returns whether there is more to send. It is sealed here, with the right to send and without
     /// the state: nobody else waits for that.
     fn take(&self, server: &Server, unsent: &mut Unsent) -> io::Result<bool> {
-        let took = unsent.took(&server.stream);
+        let took = unsent.took(server.stream.seals());
         unsent.clear();
         let now = server.epoch.now();
         let mut state = self.state.lock();
@@ -100,7 +100,7 @@ impl Wire {
     fn is_full(&self, server: &Server, unsent: &Unsent) {
         let now = server.epoch.now();
         let mut state = self.state.lock();
-        if let Some(took) = unsent.took(&server.stream) {
+        if let Some(took) = unsent.took(server.stream.seals()) {
             state.core.took(server.connection, took);
         }
         let keep = state.core.filled(server.connection, unsent.taken, now);

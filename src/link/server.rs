@@ -87,8 +87,8 @@ impl Unsent {
     }
 
     /// What the kernel has taken. Of sealed bytes only whole pieces count.
-    pub(super) fn took(&self, stream: &Stream) -> Option<Took> {
-        let here = if stream.seals() {
+    pub(super) fn took(&self, is_sealed: bool) -> Option<Took> {
+        let here = if is_sealed {
             let whole = self.ends.partition_point(|end| *end <= self.sent);
             whole
                 .checked_sub(1)
@@ -172,5 +172,41 @@ impl Server {
 
     pub(super) fn drained(&self) {
         self.full.store(false, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    /// A request counts as taken when the kernel has all of the record that it is sealed in: an answer
+    /// is waited for from then on, and not before.
+    #[test]
+    fn of_sealed_bytes_only_whole_pieces_count() {
+        let clear = ToSend {
+            frames: vec![0; 30],
+            pieces: vec![10, 30],
+        };
+        let mut unsent = Unsent {
+            clear,
+            sealed: vec![0; 50],
+            ends: vec![20, 50],
+            ..Unsent::default()
+        };
+        assert!(unsent.took(true).is_none(), "nothing was handed over");
+        unsent.taken_at = Some(Moment::from_nanos(1));
+        let mut took = |sent, is_sealed| {
+            unsent.sent = sent;
+            unsent.took(is_sealed).map(|took| took.frames)
+        };
+        let sealed = [0, 19, 20, 49, 50].map(|sent| took(sent, true));
+        assert_eq!(sealed, [0, 0, 10, 10, 30].map(Some));
+        assert_eq!(
+            [0, 7, 30].map(|sent| took(sent, false)),
+            [0, 7, 30].map(Some)
+        );
+        // And all that went before.
+        unsent.clear();
+        assert_eq!(unsent.took(true).map(|took| took.frames), Some(30));
     }
 }

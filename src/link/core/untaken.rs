@@ -95,11 +95,21 @@ mod tests {
     proptest! {
         #[test]
         fn what_comes_out_is_what_went_in(
-            steps in prop::collection::vec((prop::collection::vec(any::<u8>(), 0..200_000), any::<bool>()), 0..12),
+            steps in prop::collection::vec((0..200_000_usize, any::<bool>()), 0..12),
         ) {
+            // No two stretches of it are the same.
+            let mut number = 0_u32;
+            let mut bytes = |length: usize| {
+                let numbers = (0..length.div_ceil(4)).flat_map(|_| {
+                    number += 1;
+                    number.to_be_bytes()
+                });
+                numbers.take(length).collect::<Vec<u8>>()
+            };
             let (mut untaken, mut sending) = (Untaken::default(), Vec::new());
             let (mut went_in, mut came_out) = (Vec::new(), Vec::new());
-            for (bytes, takes) in steps {
+            for (length, takes) in steps {
+                let bytes = bytes(length);
                 untaken.add(&bytes);
                 went_in.extend(bytes);
                 if takes {
