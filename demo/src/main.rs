@@ -1,7 +1,7 @@
 //! A batch job on several processes: each thread of each updates one shared ledger, one at a time.
 //!
-//! `scripts/demo` runs it on a real ensemble and kills the ensemble's leader and one of the
-//! workers half-way. At the end the ledger itself shows whether anything was lost.
+//! `scripts/demo` runs it on three servers in memory, or of Apache ZooKeeper, and kills their leader and
+//! one of the workers half-way. At the end the ledger itself shows whether anything was lost.
 
 use std::error::Error;
 use std::num::NonZeroUsize;
@@ -13,6 +13,7 @@ use clap::{Args, Parser, Subcommand};
 mod ledger;
 mod progress;
 mod proof;
+mod servers;
 mod supervisor;
 mod worker;
 
@@ -33,6 +34,9 @@ enum Role {
     /// One of the processes; started by the program itself.
     #[command(hide = true)]
     Worker(Work),
+    /// Three servers in memory; started by the program itself.
+    #[command(hide = true)]
+    Servers,
 }
 
 /// Starts the workers, does harm half-way, and checks the ledger.
@@ -41,6 +45,9 @@ struct Run {
     /// ZooKeeper's servers: host:port,host:port/chroot
     #[arg(long, default_value = "localhost:2181")]
     servers: String,
+    /// Start three servers in memory, in a process of their own, and kill their leader half-way.
+    #[arg(long, conflicts_with = "servers")]
+    in_memory: bool,
     #[arg(long, default_value = "3")]
     processes: NonZeroUsize,
     /// Threads for each process.
@@ -79,7 +86,8 @@ fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or("error")).init();
     let arguments = Arguments::parse();
     let outcome = match arguments.role {
-        None => supervisor::supervise(&arguments.run),
+        None => supervisor::supervise(arguments.run),
+        Some(Role::Servers) => servers::serve(),
         Some(Role::Worker(work)) => worker::do_work(&work),
     };
     match outcome {

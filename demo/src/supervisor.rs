@@ -12,6 +12,7 @@ use zklock::Client;
 use crate::ledger::{Entry, at};
 use crate::progress::Progress;
 use crate::proof::{prove, report};
+use crate::servers::Servers;
 use crate::{Result, Run};
 
 pub(crate) struct Worker {
@@ -35,10 +36,22 @@ impl Drop for Worker {
     }
 }
 
-pub(crate) fn supervise(run: &Run) -> Result<()> {
+pub(crate) fn supervise(mut run: Run) -> Result<()> {
     if run.kill_worker && run.processes.get() < 2 {
         return Err("--kill-worker leaves nobody to go on; give --processes 2 or more".into());
     }
+    let mut servers = None;
+    if run.in_memory {
+        let started = Servers::start()?;
+        run.servers = started.connect_string().to_owned();
+        println!(
+            "three servers in memory, in process {}, serve at {}",
+            started.id(),
+            run.servers
+        );
+        servers = Some(started);
+    }
+    let run = &run;
     // Once and here, for one clear error instead of one from each worker.
     Client::connect(&run.servers).map_err(|error| {
         format!("{error}; start a server there, name others with --servers, or run scripts/demo")
@@ -51,7 +64,7 @@ pub(crate) fn supervise(run: &Run) -> Result<()> {
         format!("{why}; --ledger takes a file that does not exist, in a folder that does")
     })?;
     let (mut workers, news) = start_workers(run, &ledger)?;
-    follow(run, &mut workers, &news)?;
+    follow(run, &mut workers, servers.as_mut(), &news)?;
     for worker in &mut workers {
         worker.ended = Some(worker.child.wait()?);
     }
@@ -102,10 +115,15 @@ fn start_workers(run: &Run, ledger: &Path) -> Result<(Vec<Worker>, Receiver<News
 }
 
 /// Listens to the workers until all have ended, and does harm half-way.
-fn follow(run: &Run, workers: &mut [Worker], news: &Receiver<News>) -> Result<()> {
+fn follow(
+    run: &Run,
+    workers: &mut [Worker],
+    mut servers: Option<&mut Servers>,
+    news: &Receiver<News>,
+) -> Result<()> {
     let total = run.processes.get() * run.share();
     let mut progress = Progress::new(total);
-    let mut harmed = run.half_way.is_none() && !run.kill_worker;
+    let mut harmed = run.half_way.is_none() && !run.kill_worker && servers.is_none();
     let mut running = workers.len();
     while running > 0 {
         let (index, line) = news.recv()?;
@@ -129,14 +147,17 @@ fn follow(run: &Run, workers: &mut [Worker], news: &Receiver<News>) -> Result<()
         if !harmed && done * 2 >= total {
             harmed = true;
             progress.end_line();
-            do_harm(run, workers)?;
+            do_harm(run, workers, servers.as_deref_mut())?;
         }
     }
     progress.end_line();
     Ok(())
 }
 
-fn do_harm(run: &Run, workers: &mut [Worker]) -> Result<()> {
+fn do_harm(run: &Run, workers: &mut [Worker], servers: Option<&mut Servers>) -> Result<()> {
+    if let Some(servers) = servers {
+        println!("half-way: killed the leader, {}", servers.kill_leader()?);
+    }
     if let Some(command) = &run.half_way {
         let status = Command::new("sh").args(["-c", command]).status()?;
         if !status.success() {
