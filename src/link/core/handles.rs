@@ -56,7 +56,11 @@ struct Handle {
     /// Its session. Its requests go into no other.
     session: u64,
     outgoing: Untaken,
+    /// Nothing is kept for it any more: it is to be hung up, or was.
     gone: bool,
+    /// Its door has gone, too, and asks nothing more. Not before is it forgotten: a door that does not
+    /// know yet that it is given up would have it forward what nobody hears the answer to.
+    left: bool,
     watched: HashMap<Watching, Watched>,
 }
 
@@ -105,6 +109,7 @@ impl Handles {
             session,
             outgoing: Untaken::default(),
             gone: false,
+            left: false,
             watched: HashMap::new(),
         };
         self.all.insert(id, handle);
@@ -115,6 +120,9 @@ impl Handles {
     #[must_use]
     pub(super) fn leave(&mut self, id: HandleId) -> Vec<Arc<dyn Interest>> {
         self.give_up(id);
+        if let Some(handle) = self.all.get_mut(&id) {
+            handle.left = true;
+        }
         let mut over = Vec::new();
         for watching in self.left(id) {
             over.extend(self.stops(id, &watching).1);
@@ -125,7 +133,7 @@ impl Handles {
 
     fn forget_if_over(&mut self, id: HandleId) {
         let handle = self.all.get(&id);
-        if handle.is_some_and(|handle| handle.gone && handle.watched.is_empty()) {
+        if handle.is_some_and(|handle| handle.left && handle.watched.is_empty()) {
             self.all.remove(&id);
         }
     }
@@ -445,5 +453,41 @@ pub(super) fn number_of(header: RequestHeader) -> i32 {
         frame::XID_PING
     } else {
         header.xid & i32::MAX
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+
+    struct Noted;
+
+    impl Interest for Noted {
+        fn armed(&self, _after: u64) {}
+    }
+
+    /// Until its door has gone, somebody has still to hang it up, and the door still asks for it.
+    #[test]
+    fn a_handle_that_was_given_up_is_not_forgotten_before_its_door_has_gone() {
+        let mut handles = Handles::new(String::new());
+        let id = handles.enter(1);
+        let watching = (WatchKind::DATA, "/a".to_owned());
+        assert!(handles.asks(id, &watching, None).is_none());
+        let mut long = frame::reply(1, frame::OK);
+        long.resize(1 << 20, 0);
+        let length = i32::try_from(long.len() - 4).expect("short");
+        long[..4].copy_from_slice(&length.to_be_bytes());
+        while handles.has(id) {
+            handles.answer(id, &long);
+        }
+        assert!(handles.heard(id, &watching, Some(Left::Missing)).is_none());
+        assert!(handles.with_news().eq([id]), "to be hung up");
+        // What it asks meanwhile is answered by the server, and taken off again then.
+        let interest: Arc<dyn Interest> = Arc::new(Noted);
+        assert!(handles.asks(id, &watching, Some(interest)).is_none());
+        assert!(handles.leave(id).is_empty());
+        let interest = handles.heard(id, &watching, Some(Left::Missing));
+        assert!(interest.is_some(), "kept until the answer");
+        assert!(handles.all.is_empty());
     }
 }
