@@ -168,3 +168,35 @@ impl Wire {
         guest.hang_up();
     }
 }
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::super::epoch::Epoch;
+    use super::super::tests::{Deaf, config};
+    use super::*;
+
+    /// Its door may find room in the socket before it is hung up, and sends what is there.
+    #[test]
+    fn a_handle_that_was_given_up_is_not_sent_again_what_it_has() {
+        let wire = Wire::new(config(Vec::new()), Arc::new(Deaf));
+        let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let _handle = TcpStream::connect(port.local_addr().expect("open")).expect("it listens");
+        let (stream, _) = port.accept().expect("it has come");
+        let epoch = Arc::new(Epoch::new(1, 7, Duration::from_secs(3600)));
+        let id = wire.state.lock().core.handle_enters(epoch.number());
+        let guest = Guest::new(id, epoch, stream).expect("a descriptor");
+        // While a piece of it is being sent.
+        wire.state.lock().core.give_up(id);
+        let mut sending = Sending {
+            bytes: vec![7; 20],
+            sent: 20,
+        };
+        let error = wire.send_to(&guest, &mut sending).expect_err("given up");
+        assert_eq!(error.kind(), io::ErrorKind::BrokenPipe);
+        assert!(sending.is_over(), "{:?}", sending.rest());
+    }
+}

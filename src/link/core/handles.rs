@@ -151,6 +151,7 @@ impl Handles {
     /// the handle is still there: one that has taken too little is not.
     pub(super) fn take(&mut self, id: HandleId, sent: &mut Vec<u8>) -> bool {
         let Some(handle) = self.all.get_mut(&id).filter(|handle| !handle.gone) else {
+            sent.clear();
             return false;
         };
         handle.outgoing.replace(sent);
