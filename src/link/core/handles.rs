@@ -14,7 +14,7 @@
 //! What is returned of interests is to be dropped without locks: the end of the last one takes the
 //! watch off the server.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use zklock_protocol::{EventKind, SetWatches, WatchKind};
@@ -61,7 +61,7 @@ struct Handle {
     /// Its door has gone, too, and asks nothing more. Not before is it forgotten: a door that does not
     /// know yet that it is given up would have it forward what nobody hears the answer to.
     left: bool,
-    watched: HashMap<Watching, Watched>,
+    watched: BTreeMap<Watching, Watched>,
 }
 
 /// What is known of one watch.
@@ -110,7 +110,7 @@ impl Handles {
             outgoing: Untaken::default(),
             gone: false,
             left: false,
-            watched: HashMap::new(),
+            watched: BTreeMap::new(),
         };
         self.all.insert(id, handle);
         id

@@ -5,7 +5,7 @@ use zklock_protocol::{
 };
 
 /// What can be seen of a request from outside: its kind and its length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::link) struct Shape {
     pub(in crate::link) opcode: i32,
     /// Of its frame, without the length before it.

@@ -9,7 +9,7 @@
 //! by others, and what was in flight at each of several ordinary breaks looks the same. Then one may
 //! cost a connection again, and the next while is twice as long.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::answer::MOST_BREAKS;
@@ -29,7 +29,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// How often connections ended while a request of this kind and length was in flight, without one of
 /// them having been answered in between.
 #[derive(Default)]
-pub(in crate::link) struct PoisonCounts(HashMap<Shape, Count>);
+pub(in crate::link) struct PoisonCounts(BTreeMap<Shape, Count>);
 
 struct Count {
     breaks: u32,
@@ -47,7 +47,7 @@ impl PoisonCounts {
     /// A server has hung up with these in flight. However many there are of one shape, it is one
     /// break.
     pub(in crate::link) fn hung_up(&mut self, in_flight: impl Iterator<Item = Shape>, now: Moment) {
-        for shape in in_flight.collect::<HashSet<_>>() {
+        for shape in in_flight.collect::<BTreeSet<_>>() {
             self.add(shape, now);
         }
     }

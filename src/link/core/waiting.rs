@@ -8,7 +8,7 @@
 //!
 //! Pure: who asks brings the time.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::batch::{MOST_BYTES, Outcome, Packing, Sign};
@@ -167,7 +167,7 @@ struct NextBatch<'a> {
     groups: usize,
     bytes: usize,
     /// In which it creates nodes.
-    folders: HashSet<&'a str>,
+    folders: BTreeSet<&'a str>,
 }
 
 impl<'a> NextBatch<'a> {
