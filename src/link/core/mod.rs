@@ -12,10 +12,12 @@
 //! was learnt of requests that break connections, the handles of the crate and their watches. It is
 //! handed bytes and the time, and hands out bytes, answers and events.
 //!
-//! No thread, socket, clock, lock, chance or log line is in this folder, and nothing of it calls
-//! anybody: `scripts/layers` checks that. Its owner has it under one lock (see
-//! [`wire`](super::wire)). Requests are encoded before that is taken, and answers decoded and told
-//! after it is let go. Only the [lease](lease) is read by others without it.
+//! No thread, socket, clock, lock, chance or log line is in this folder: `scripts/layers` checks that.
+//! It calls nobody but who is told: a value that it hands out ([`Completed`], [`Group`]) tells its
+//! callers when its owner has it do so, and if it is dropped. The methods of [`Core`] do neither, and
+//! are called under the one lock that its owner has it under (see [`wire`](super::wire)); such
+//! values are told and dropped after that is let go. Requests of callers are encoded before it is
+//! taken, and their answers decoded after it. Only the [lease](lease) is read by others without it.
 
 mod ahead;
 pub(in crate::link) mod answer;

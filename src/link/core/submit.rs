@@ -64,8 +64,12 @@ impl Core {
         }
     }
 
-    /// Sends all that waits, now.
+    /// Sends all that waits, now. Without a connection nothing does: [`broke`](Core::broke) has handed
+    /// it out. A group that was dropped here would tell its caller, under its owner's lock.
     pub(super) fn send_waiting(&mut self, now: Moment) {
+        if self.connection.is_none() {
+            return;
+        }
         let is_harmless = self.would_harm_nobody();
         while let Some((groups, packing)) = self.waiting.next_batch(is_harmless, now) {
             self.send_together(groups, packing, now);
