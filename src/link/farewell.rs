@@ -82,12 +82,13 @@ pub(super) fn part(wire: &Wire, saved: Option<&SavedSession>, targets: &Targets)
         return;
     };
     while !close_anywhere(wire, saved, targets) {
+        let now = Instant::now();
         let mut state = wire.state.lock();
-        let Some(deadline) = time_left(state.close_by).map(|left| Instant::now() + left) else {
+        let Some(deadline) = state.close_by.filter(|close_by| *close_by > now) else {
             break;
         };
-        let pause = Instant::now() + PAUSE;
-        wire.changed.wait_until(&mut state, pause.min(deadline));
+        let wake = deadline.min(now + PAUSE);
+        wire.changed.wait_until(&mut state, wake);
     }
 }
 

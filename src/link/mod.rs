@@ -46,8 +46,12 @@
 //!
 //! In this order: the right to send to a server or to a handle, then the state of the wire, which has
 //! the core. Only the second is ever waited for, and only a flush takes the first: it looks again
-//! after letting go of it. Under the state nothing is sent, sealed, told or logged, nobody is woken,
-//! and the clock is not read. What TLS keeps has a lock of its own, beside that of the state.
+//! after letting go of it. Under the state nothing is sent, sealed, cut, told or logged, nobody is
+//! woken, and the clock is not read. What callers ask is encoded before, and their answers are decoded
+//! after; three things are written under it, because only the core knows what they say: packets
+//! that several share, probes, and watches that are left again. And an answer to a handle of the crate is
+//! looked through there, before it is among what goes out: the handle would panic at one that it cannot
+//! digest. What TLS keeps has a lock of its own, beside that of the state.
 //!
 //! What is in flight is added to under the state's lock by whoever asks, and taken off under it by
 //! `zklock-down`. Connections begin and end on
@@ -296,13 +300,12 @@ impl Link {
     /// Drops the connection of a session whose lease is over. It is not resumed.
     pub(crate) fn abandon(&self, epoch: &Epoch) {
         epoch.lease().seal();
-        let state = self.wire.state.lock();
-        if let Some(server) = &state.server
+        let server = self.wire.state.lock().server.clone();
+        if let Some(server) = server
             && server.epoch.number() == epoch.number()
         {
             server.cut_as_too_slow();
         }
-        drop(state);
         self.wire.changed.notify_all();
         self.wire.expire_guests();
     }
@@ -336,10 +339,11 @@ impl Drop for Link {
     fn drop(&mut self) {
         let mut state = self.wire.state.lock();
         state.core.close();
-        if let Some(server) = &state.server {
+        let server = state.server.clone();
+        drop(state);
+        if let Some(server) = server {
             server.cut();
         }
-        drop(state);
         self.wire.changed.notify_all();
         self.wire.alarm.ring();
     }

@@ -235,15 +235,16 @@ impl Down<'_> {
                 PreviousSession::GoesOn(saved) => Some(Arc::clone(&saved.epoch)),
                 _ => None,
             };
-            let mut state = self.wire.state.lock();
             let now = Instant::now();
+            let session = session.map(|epoch| (epoch.now(), epoch));
+            let mut state = self.wire.state.lock();
             if state.core.is_closing() || now >= until {
                 return;
             }
             let wake = match &session {
                 // Looked at again under the lock, as `abandon` seals first and notifies then.
-                Some(epoch) => match epoch.lease().next_look(epoch.now()) {
-                    Some(look) if epoch.is_alive() => until.min(now + look),
+                Some((then, epoch)) => match epoch.lease().next_look(*then) {
+                    Some(look) if epoch.lease().alive(*then) => until.min(now + look),
                     _ => continue,
                 },
                 None => until,

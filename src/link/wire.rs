@@ -148,9 +148,10 @@ impl Wire {
     pub(super) fn drop_connection(&self, server: &Server) {
         let ended = server.ended();
         server.cut();
+        let now = server.epoch.now();
         let mut state = self.state.lock();
         state.server = None;
-        let broken = state.core.broke(ended, server.epoch.now());
+        let broken = state.core.broke(ended, now);
         let guests = state.guests_with_news();
         drop(state);
         self.changed.notify_all();
@@ -177,9 +178,10 @@ impl Wire {
     /// on. The session above is told first, and with it every holder; then the session is closed
     /// at the servers, as it would be when the client is closed, so that others need not wait.
     pub(super) fn end_by_itself(&self) {
+        let close_by = Instant::now() + LAST_WORDS;
         let mut state = self.state.lock();
         let news = state.core.close();
-        state.close_by.get_or_insert(Instant::now() + LAST_WORDS);
+        state.close_by.get_or_insert(close_by);
         let server = state.server.clone();
         drop(state);
         if news {
