@@ -172,7 +172,7 @@ impl JobRun {
     }
 
     /// Writes down that it failed, and why, and gives the lock back. Others can read the text: say
-    /// nothing secret.
+    /// nothing secret. Its first 1,024 bytes are kept.
     ///
     /// # Errors
     /// As [`done`](Self::done).

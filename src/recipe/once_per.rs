@@ -81,7 +81,8 @@ const MOST_KEPT: usize = 10_000;
 ///   date as the key.
 /// - **Missed periods are told** by [`JobRun::missed`] and stay in the record; a job that
 ///   [catches up](OncePerBuilder::catch_up) has a run for each of the last of them first.
-/// - **A key is forgotten** when [as many](OncePerBuilder::keep) runs came after it, and would then run again.
+/// - **A key is forgotten** when runs of [as many](OncePerBuilder::keep) other keys came after it, and would then
+///   run again. Further attempts of one key make none forgotten.
 /// - **Fair**, as the [`Mutex`] that it holds. **Not re-entrant**: who has a run and begins another gets an
 ///   error ([`is_would_deadlock`](Error::is_would_deadlock)).
 /// - **When contact or the session is lost, on panic, when the process dies**: see [`JobRun`].
@@ -701,11 +702,14 @@ impl<'a> OncePerBuilder<'a> {
         self
     }
 
-    /// How many runs the record keeps, 1 to 10,000. Defaults to 100 for periods, and to 1,000 for keys. The
-    /// oldest are forgotten first, and earlier than that once the text has 512 KiB.
+    /// How many runs the record keeps, 1 to 10,000. Defaults to 100 for periods, and to 1,000 for keys.
+    /// Attempts that another attempt followed are forgotten first, then the oldest runs: so it keeps as many
+    /// keys as this. It keeps fewer once the text has 512 KiB; a run takes some 300 bytes, and what its key and
+    /// its failure's reason have.
     ///
     /// Of periods nothing depends on it, as the greatest is kept apart. A key that is forgotten counts as
-    /// new: keep more than can come again.
+    /// new: keep more than can come again. Whoever begins a run forgets by its own number, so give all
+    /// programs of one path the same.
     pub fn keep(mut self, runs: usize) -> Self {
         self.keep = Some(runs);
         self

@@ -78,7 +78,7 @@ pub struct RunRecord {
 }
 
 /// What a run is for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Occasion {
     Period(i64),
     Key(String),

@@ -1,5 +1,7 @@
 //! What a holder of the job's lock may make of its record.
 
+use std::collections::HashSet;
+
 use super::record::{JobRecord, Loss, Occasion, Reset, RunRecord, RunState, Times};
 use super::text::write_run;
 use super::utc::Moment;
@@ -7,6 +9,9 @@ use crate::znode::identity::Identity;
 
 /// Half of what ZooKeeper takes in one request by default.
 pub(super) const MOST_BYTES: usize = 512 * 1024;
+
+/// Of what is said of a failure.
+pub(super) const MOST_WHY_BYTES: usize = 1024;
 
 /// Whether a run that failed or died is followed by another one of the same period or key; see
 /// [`OncePerBuilder`](crate::OncePerBuilder::after_failure).
@@ -198,7 +203,7 @@ impl JobRecord {
     pub(crate) fn end(&mut self, id: &str, end: &End, at: Moment) -> Ended {
         let (state, why) = match end {
             End::Done => (RunState::Done, None),
-            End::Failed(why) => (RunState::Failed, why.clone()),
+            End::Failed(why) => (RunState::Failed, why.as_deref().map(beginning_of)),
         };
         let Some(run) = self.runs.iter_mut().find(|run| run.id == id) else {
             return Ended::NotOurs;
@@ -253,8 +258,10 @@ impl JobRecord {
         true
     }
 
-    /// Keeps the last `keep` runs, and of these as many as a record has room for. The last one, which
-    /// may be open, is always kept.
+    /// Keeps `keep` runs, and of these as many as a record has room for. Attempts that another one followed
+    /// go first, then the oldest: so a period or key that is tried again and again makes none forgotten
+    /// that is done. The last run, which may be open, is always kept, and one more if that is the attempt
+    /// before it.
     fn forget(&mut self, keep: usize) {
         let size = |run: &RunRecord| {
             let mut text = String::new();
@@ -262,18 +269,37 @@ impl JobRecord {
             debug_assert!(written.is_ok(), "a String takes all");
             text.len()
         };
-        let mut room = MOST_BYTES;
-        let mut kept = 0;
-        for run in self.runs.iter().rev().take(keep) {
-            let Some(left) = room.checked_sub(size(run)) else {
-                break;
-            };
-            room = left;
-            kept += 1;
+        let sizes: Vec<usize> = self.runs.iter().map(size).collect();
+        let (mut count, mut bytes) = (sizes.len(), sizes.iter().sum::<usize>());
+        let mut seen = HashSet::new();
+        let mut is_followed = vec![false; count];
+        for (run, is_followed) in self.runs.iter().zip(&mut is_followed).rev() {
+            *is_followed = !seen.insert(&run.occasion);
         }
-        let forgotten = self.runs.len() - kept.max(1);
-        self.runs.drain(..forgotten);
+        let is_retried = is_followed.iter().rev().nth(1) == Some(&true);
+        let most = keep + usize::from(is_retried);
+        let mut is_kept = vec![true; count];
+        for goes_first in [true, false] {
+            for at in (0..sizes.len() - 1).filter(|at| is_followed[*at] == goes_first) {
+                if count <= most && bytes <= MOST_BYTES {
+                    break;
+                }
+                is_kept[at] = false;
+                count -= 1;
+                bytes -= sizes[at];
+            }
+        }
+        let mut is_kept = is_kept.into_iter();
+        self.runs.retain(|_| is_kept.next().unwrap_or(true));
     }
+}
+
+/// The beginning of a reason: the record is read and written whole, and what takes its room makes done
+/// keys forgotten.
+fn beginning_of(why: &str) -> String {
+    let ends = why.char_indices().map(|(at, char)| at + char.len_utf8());
+    let end = ends.take_while(|end| *end <= MOST_WHY_BYTES).last();
+    why[..end.unwrap_or(0)].to_owned()
 }
 
 impl RunRecord {

@@ -225,6 +225,41 @@ fn the_oldest_are_forgotten_and_never_the_open_one() {
     assert_eq!(record.runs().len(), 1);
 }
 
+/// A job that fails every second, and one that was done before it.
+#[test]
+fn attempts_make_no_done_key_forgotten() {
+    let mut record = JobRecord::new(Times::Keys);
+    let mut begin = |key: &str, id, why: &str| {
+        let ruling = record.begin(Some(key), &claim(id), at(0), &terms());
+        let end = match key {
+            "a" => End::Done,
+            _ => End::Failed(Some(why.to_owned())),
+        };
+        let ended = record.end(&format!("run-{id}"), &end, at(1));
+        (ruling, ended, record.clone())
+    };
+    begin("a", 1, "");
+    for id in 2..100 {
+        // Also by its size: "\u{20ac}" has three bytes, and 1,024 is no border of it.
+        let (ruling, ended, record) = begin("b", id, &"\u{20ac}".repeat(200_000));
+        assert_eq!((ruling, ended), (Ruling::Begin, Ended::Now));
+        assert!(record.done_key("a").is_some(), "after {id} attempts");
+        let last = record.last().expect("one");
+        assert_eq!(u64::from(last.attempt), id - 1);
+        assert_eq!(last.why().map(str::len), Some(1_023));
+    }
+    // As many keys as are kept, and then an attempt more of the last one: what came before it is there.
+    for id in 100..108 {
+        begin(&format!("key-{id}"), id, "");
+    }
+    let (ruling, _, record) = begin("key-107", 108, "");
+    assert_eq!(ruling, Ruling::Begin);
+    assert!(record.done_key("a").is_some(), "ten keys are kept");
+    let keys: Vec<_> = record.runs().iter().filter_map(RunRecord::key).collect();
+    assert_eq!((keys[0], keys.len()), ("a", 11));
+    assert_eq!(keys[9..], ["key-107", "key-107"]);
+}
+
 #[test]
 fn golden_text() {
     let text = "zklock-once 1\n\
@@ -439,7 +474,8 @@ fn live(deeds: &[Deed], terms: &Terms, keys: bool) {
                 }
             }
         }
-        assert!(record.runs().len() <= terms.keep);
+        let kept: HashSet<_> = record.runs().iter().map(|run| &run.occasion).collect();
+        assert!(kept.len() <= terms.keep && record.runs().len() <= terms.keep + 1);
         let open = record
             .runs()
             .iter()
