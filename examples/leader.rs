@@ -8,17 +8,19 @@
 //! cargo run --example leader -- --journal /tmp/journal     # in two terminals
 //! ```
 
+use std::convert::Infallible;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use clap::Parser;
-use crossbeam_channel::{RecvTimeoutError, after, select};
+use crossbeam_channel::{RecvTimeoutError, after, bounded, select};
 use zklock::{CancelToken, Client, Election, LeaderWorker, Leadership};
 
 /// Between two steps.
@@ -36,9 +38,9 @@ struct Arguments {
     /// A file to which steps are appended.
     #[arg(long)]
     journal: PathBuf,
-    /// How often to lead.
+    /// How many steps to begin before it stands no more.
     #[arg(long, default_value = "5")]
-    terms: u32,
+    steps: u32,
     /// For how long each time.
     #[arg(long, default_value = "500")]
     term_ms: u64,
@@ -68,7 +70,10 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
             .expect("a file that can be written");
     };
     let length = Duration::from_millis(arguments.step_ms);
+    let begun = Arc::new(AtomicU32::new(0));
+    let steps = Arc::clone(&begun);
     let step: Step = Arc::new(move || {
+        steps.fetch_add(1, Ordering::Relaxed);
         note("begins");
         thread::sleep(length);
         note("ends");
@@ -78,12 +83,10 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
         .pause(PAUSE)
         .build()?;
     let term = Duration::from_millis(arguments.term_ms);
-    let mut terms = 0;
     let stop = CancelToken::new(); // `stop.cancel()`, in a handler of signals, ends it in order
     election.serve(&stop, |leadership| {
         lead(leadership, term, &step);
-        terms += 1;
-        if terms < arguments.terms {
+        if begun.load(Ordering::Relaxed) < arguments.steps {
             ControlFlow::Continue(())
         } else {
             ControlFlow::Break(())
@@ -96,14 +99,20 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
 
 type Step = Arc<dyn Fn() + Send + Sync>;
 
-/// Leads until the leadership is lost or the program is to stop, or for `term`. When it has returned,
-/// `serve` tells the worker, waits until it has gone, and then lets another one lead.
+/// Leads until the leadership is lost or the program is to stop, or for `term`, or until its worker
+/// panics. When it has returned, `serve` tells the worker, waits until it has gone, and then lets
+/// another one lead.
 fn lead(leadership: &Leadership, term: Duration, step: &Step) {
     let (worker, step) = (leadership.worker(), Arc::clone(step));
-    thread::spawn(move || work(&worker, &*step));
+    let (works, ended) = bounded::<Infallible>(0);
+    thread::spawn(move || {
+        let _works = works; // dropped at the end of this thread, however it ends
+        work(&worker, &*step);
+    });
     let leader = leadership.view(); // hasLeadership() for other threads
     select! {
         recv(leader.lost()) -> why => println!("no longer the leader: {why:?}"), // notLeader()
+        recv(ended) -> _ => println!("nobody works"), // a leader that does nothing keeps others out
         recv(after(term)) -> _ => println!("stepping down"),
     }
 }
