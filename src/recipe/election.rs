@@ -46,7 +46,10 @@ use crate::znode::path::LockPath;
 ///   new until contact is back; candidates go on waiting.
 /// - **When the session is lost** the leadership is [`Lost`](crate::LockState::Lost), and candidates
 ///   queue again.
-/// - **When a thread panics** its leadership, or worker, is dropped: it steps down.
+/// - **When a thread panics** that has the leadership, it is dropped: it steps down. The panic of a
+///   thread that has a worker ends that worker alone, and the process goes on leading with nobody at
+///   work. So whoever leads should end with its workers, as `lead` in
+///   examples/leader.rs does.
 /// - **When the process dies** the next one leads after the session timeout.
 ///
 /// In Curator's dialect candidates stand beside Curator's `LeaderLatch`, in kazoo's beside kazoo's
@@ -125,9 +128,10 @@ impl Election {
     /// [`RetryPolicy`](crate::RetryPolicy) says.
     ///
     /// # Errors
-    /// As [`Mutex::lock`](crate::Mutex::lock); [`is_invalid`](Error::is_invalid) also if a mutex is
-    /// in use at this path, as that of Curator's `LeaderSelector` is: the two do not exclude each
-    /// other.
+    /// As [`Mutex::lock`](crate::Mutex::lock); [`is_invalid`](Error::is_invalid) also if a lock of
+    /// another kind is in use at this path, as the two do not exclude each other: in Curator's
+    /// dialect a mutex, as that of Curator's `LeaderSelector`; in kazoo's, where an election and a
+    /// mutex are one queue, a read-write lock.
     pub fn campaign(&self) -> Result<Leadership> {
         self.campaign_within(&WaitLimits::none(), &self.data)
     }

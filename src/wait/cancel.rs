@@ -13,7 +13,8 @@ use crate::wait::signal::{Signal, Wakes};
 /// cancelled, every acquire that waits with one of them returns an error whose
 /// [`is_cancelled`](crate::Error::is_cancelled) is true, and leaves nothing behind in ZooKeeper.
 /// Cancelling is final; any thread can do it, any number of times. It never takes away a lock that
-/// is already held.
+/// is already held. (The token of [`Election::serve`](crate::Election::serve) tells those who work for
+/// a leader that it steps down.)
 ///
 /// ```
 /// let token = zklock::CancelToken::new();
