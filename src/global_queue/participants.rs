@@ -89,16 +89,20 @@ pub(super) fn queued_node(
 /// Asks for the lock back. Returns whether the node was still there.
 ///
 /// Curator's holders take the message only if nothing else is in their node. One of ours goes on
-/// saying who it is.
+/// saying who it is, and so does a candidate of an election, whoever it belongs to: others read its
+/// id, and no `LeaderLatch` or `Election` of others takes the message.
 pub(super) fn revoke(folder: &Folder, path: &str) -> Result<bool> {
     check_is_in(folder, path)?;
+    let contender = folder.grammar().parse(split(path).1);
+    let is_candidate = contender.is_some_and(|contender| contender.class == Class::Leader);
     folder.look(|contact| {
         let Some((data, _)) = found(contact.data(path))? else {
             return Ok(false);
         };
-        let message = match Identity::parse(before_asked(&data)) {
-            Some(_) => asked(&data),
-            None => Arc::from(REVOKE),
+        let says_who_it_is = is_candidate || Identity::parse(before_asked(&data)).is_some();
+        let message = match says_who_it_is {
+            true => asked(&data),
+            false => Arc::from(REVOKE),
         };
         done(contact.set(path, &message, None).map(drop))
     })

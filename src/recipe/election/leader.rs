@@ -20,11 +20,22 @@ use crate::znode::path::LockPath;
 
 /// Who leads, as everybody can see it: the first candidate in the queue. See
 /// [`Election::leader`](crate::Election::leader).
-#[derive(Clone, Debug, PartialEq, Eq)]
+///
+/// Two are equal if they are one term of one leader, even when somebody has asked it to step down
+/// between the two looks.
+#[derive(Clone, Debug)]
 pub struct Leader {
     seen: Participant,
     term: FencingToken,
 }
+
+impl PartialEq for Leader {
+    fn eq(&self, other: &Self) -> bool {
+        (self.path(), self.term) == (other.path(), other.term)
+    }
+}
+
+impl Eq for Leader {}
 
 impl Leader {
     fn of(queued: QueuedNode) -> Result<Self> {

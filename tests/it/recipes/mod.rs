@@ -2,6 +2,7 @@
 
 mod barriers;
 mod election;
+mod election_ends;
 mod fenced_writes;
 mod guards;
 mod lock_registry;
