@@ -271,6 +271,14 @@ impl Session {
         self.state.lock().phase.is_closed()
     }
 
+    pub(crate) fn refuse_closed(&self) -> Result<()> {
+        self.refuse_child()?;
+        match self.is_closed() {
+            true => Err(NoContact::Closed.into_error(self.target())),
+            false => Ok(()),
+        }
+    }
+
     /// The open connection's number, 0 while there is none.
     #[inline]
     pub(crate) fn connection(&self) -> u64 {

@@ -1,17 +1,17 @@
 //! To stand again and again: the loop of a process that is to lead whenever it can.
 
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::Election;
 use super::leadership::Leadership;
-use crate::error::{Error, Result};
-use crate::session::RetryPolicy;
+use crate::error::Result;
 use crate::session::observe::say;
+use crate::session::{RetryPolicy, Waiter};
+use crate::sync;
 use crate::wait::acquire_options::AcquireOptions;
 use crate::wait::cancel::CancelToken;
-use crate::wait::signal::{Signal, Wakes};
+use crate::wait::limits::WaitLimits;
 
 /// The shortest limit of a pause after a campaign that failed, whatever the builder says: one that
 /// fails at once would be a loop without a pause.
@@ -24,7 +24,8 @@ impl Election {
     /// Stands for leader again and again, and calls `lead` each time this process leads, until
     /// `stop` is cancelled or `lead` breaks. Blocks the calling thread, on which `lead` runs.
     ///
-    /// `lead` returns when the leader is to step down, and once it is [lost](Leadership::lost).
+    /// `lead` returns when the leader is to step down, and once one of its workers or views says
+    /// that it is lost.
     /// Then, in this order: [workers](Leadership::worker) and [views](Leadership::view) are told,
     /// workers are waited for, the next one leads; and after a
     /// [pause](crate::ElectionBuilder::pause) this process stands again, at the end of the queue. With
@@ -32,7 +33,9 @@ impl Election {
     ///
     /// When `stop` is cancelled, a campaign and a pause end at once. During a leadership its workers
     /// and views are told at once, while the node stands; then `lead` is waited for. So `lead` should
-    /// go by a worker, as it does here:
+    /// go by a worker, as it does here, and not by the `state` and the `lost` of the [`Leadership`]
+    /// itself: these tell of a loss, and to be stopped is none. A `lead` that waits for them alone
+    /// goes on after `stop` is cancelled, and so does `serve`.
     ///
     /// ```
     /// # fn main() -> zklock::Result<()> {
@@ -59,14 +62,15 @@ impl Election {
     /// # }
     /// ```
     ///
-    /// A campaign that fails for want of a connection, or as the servers refuse it for now, is
-    /// repeated after a pause that doubles up to 30 s, for as long as it takes; the client's log says
-    /// why. If `lead` panics, the panic goes on and the leadership is given back.
+    /// A campaign that fails for want of a connection is repeated as soon as there is one, and one
+    /// that the servers refuse for now after a pause that doubles up to 30 s, for as long as it takes;
+    /// the client's log says why. If `lead` panics, the panic goes on and the leadership is given back.
     ///
     /// # Errors
-    /// Those that no pause mends: [`is_closed`](Error::is_closed), [`is_forked`](Error::is_forked),
-    /// [`is_no_auth`](Error::is_no_auth), [`is_invalid`](Error::is_invalid). To be cancelled is none:
-    /// that is `Ok(None)`.
+    /// Those that no pause mends: all but [`is_connection_loss`](Error::is_connection_loss) and
+    /// [`is_session_lost`](Error::is_session_lost), such as [`is_closed`](Error::is_closed), which
+    /// ends a pause as well, [`is_forked`](Error::is_forked), [`is_no_auth`](Error::is_no_auth) and
+    /// [`is_invalid`](Error::is_invalid). To be cancelled is none: that is `Ok(None)`.
     pub fn serve<T>(
         &self,
         stop: &CancelToken,
@@ -75,29 +79,24 @@ impl Election {
         let mut failed = 0;
         loop {
             let options = AcquireOptions::new().cancel(stop);
-            let pause = match self.campaign_with(options) {
+            let rested = match self.campaign_with(options) {
                 Ok(leadership) => {
                     failed = 0;
                     if let ControlFlow::Break(value) = self.lead(stop, leadership, &mut lead) {
                         return Ok(Some(value));
                     }
-                    self.pause
+                    self.rest(stop, self.pause)
                 }
-                Err(error) if error.is_cancelled() => return Ok(None),
-                Err(error) if is_final(&error) => return Err(error),
-                Err(error) => {
-                    let pause = self.pause_after(failed);
-                    failed += 1;
-                    say!(
-                        self.session(),
-                        Warn,
-                        "not elected, standing again in {pause:?}: {error}"
-                    );
-                    pause
+                Err(error) if error.is_connection_loss() || error.is_session_lost() => {
+                    say!(self.session(), Warn, "not elected, standing again: {error}");
+                    self.recover(stop, &mut failed)
                 }
+                Err(error) => Err(error),
             };
-            if is_cancelled_within(stop, pause) {
-                return Ok(None);
+            match rested {
+                Ok(()) => {}
+                Err(error) if error.is_cancelled() => return Ok(None),
+                Err(error) => return Err(error),
             }
         }
     }
@@ -119,6 +118,38 @@ impl Election {
         then
     }
 
+    /// Waits for a connection if there is none, however long that takes, and otherwise for a while.
+    fn recover(&self, stop: &CancelToken, failed: &mut u32) -> Result<()> {
+        let limits = until_cancelled(stop);
+        let mut waiter = Waiter::new(self.session(), &limits);
+        waiter.never_give_up();
+        if waiter.contact_now().is_err() {
+            *failed = 0;
+            return waiter.contact(0).map(drop);
+        }
+        drop(waiter);
+        let pause = self.pause_after(*failed);
+        *failed = failed.saturating_add(1);
+        self.rest(stop, pause)
+    }
+
+    /// Waits until `pause` is over. An error as soon as `stop` is cancelled or the client closed.
+    fn rest(&self, stop: &CancelToken, pause: Duration) -> Result<()> {
+        let limits = until_cancelled(stop);
+        // Closing wakes it, as every change of the connection does.
+        let waiter = Waiter::new(self.session(), &limits);
+        // Beyond the clock's range is never.
+        let until = sync::now().checked_add(pause);
+        loop {
+            limits.check()?;
+            self.session().refuse_closed()?;
+            if until.is_some_and(|until| until <= sync::now()) {
+                return Ok(());
+            }
+            waiter.sleep(until)?;
+        }
+    }
+
     fn pause_after(&self, failed: u32) -> Duration {
         let first = self.pause.max(AFTER_A_FAILURE);
         let pauses = RetryPolicy::new().initial(first).max(LONGEST.max(first));
@@ -126,16 +157,9 @@ impl Election {
     }
 }
 
-/// Whether it would fail again, whenever it is repeated.
-fn is_final(error: &Error) -> bool {
-    error.is_closed() || error.is_forked() || error.is_no_auth() || error.is_invalid()
-}
-
-/// Whether `stop` is cancelled before `pause` is over.
-fn is_cancelled_within(stop: &CancelToken, pause: Duration) -> bool {
-    let signal = Arc::new(Signal::new());
-    let _attached = stop.attach(&signal);
-    // Beyond the clock's range is never.
-    let deadline = Instant::now().checked_add(pause);
-    signal.wait(deadline).has(Wakes::CANCEL) || stop.is_cancelled()
+fn until_cancelled(stop: &CancelToken) -> WaitLimits {
+    WaitLimits {
+        cancel: Some(stop.clone()),
+        ..WaitLimits::none()
+    }
 }

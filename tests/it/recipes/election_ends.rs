@@ -1,8 +1,22 @@
 //! How a leader's time and a candidate's end: asked to, stuck, closed, refused.
 
-use zklock::{Election, WhoLeads};
+use std::ops::ControlFlow;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
-use crate::fixtures::client;
+use testbed::Proxy;
+use testbed::raw::Flags;
+use zklock::{CancelToken, Client, Election, RetryPolicy, WhoLeads};
+
+use crate::fixtures::{SOON, client, raw, server, wait_for_children};
+
+const AN_HOUR: Duration = Duration::from_secs(3600);
+
+fn patient(client: &Client, path: &str) -> Election {
+    let builder = Election::builder(client, path).pause(AN_HOUR);
+    builder.build().expect("a good path")
+}
 
 /// The request was written over the id, so nobody could read who led, and those who watch were told
 /// of the same term again.
@@ -21,4 +35,63 @@ fn a_leader_that_is_asked_to_step_down_keeps_its_id() {
     assert_eq!(asked.id(), "host-8");
     assert_eq!(WhoLeads::Leader(asked), WhoLeads::Leader(before));
     leadership.resign().expect("still ours");
+}
+
+#[test]
+fn closing_the_client_ends_a_pause() {
+    let path = "/election/closed-pause";
+    let client = client();
+    let election = patient(&client, path);
+    let (tell, told) = channel();
+    let (leads, led) = channel();
+    thread::spawn(move || {
+        let ended = election.serve(&CancelToken::new(), |_| {
+            leads.send(()).expect("waited for");
+            ControlFlow::<()>::Continue(())
+        });
+        tell.send(ended)
+    });
+    led.recv_timeout(SOON).expect("it leads");
+    wait_for_children(server(), path, 0);
+    client.close();
+    let ended = told.recv_timeout(SOON).expect("it ends");
+    assert!(ended.is_err_and(|error| error.is_closed()));
+}
+
+/// The pause went by the clock: after an outage nobody stood, though the servers were back.
+#[test]
+fn a_candidate_stands_again_as_soon_as_an_outage_is_over() {
+    let path = "/election/outage";
+    let proxy = Proxy::start(server().addr());
+    let retry = RetryPolicy::new().give_up_after(Duration::from_millis(50));
+    let builder = Client::builder(&proxy.connect_string()).retry(retry);
+    let client = builder.connect().expect("a server that works");
+    let election = patient(&client, path);
+    proxy.refuse();
+    proxy.reset_all();
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        tell.send(election.serve(&CancelToken::new(), |_| ControlFlow::Break(())))
+    });
+    // An outage that is longer than a campaign's patience.
+    let early = told.recv_timeout(Duration::from_millis(500));
+    assert!(early.is_err(), "{early:?}");
+    proxy.accept();
+    let ended = told.recv_timeout(SOON).expect("it leads");
+    assert_eq!(ended.expect("no error"), Some(()));
+}
+
+/// No node can be made below an ephemeral one, however often that is tried.
+#[test]
+fn a_candidate_that_is_refused_for_good_ends_with_an_error() {
+    let mut owner = raw(server());
+    let made = owner.create("/ephemeral-parent", b"", Flags::Ephemeral);
+    made.expect("open to all");
+    let election = patient(&client(), "/ephemeral-parent/leaders");
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        tell.send(election.serve(&CancelToken::new(), |_| ControlFlow::Break(())))
+    });
+    let ended = told.recv_timeout(SOON).expect("it ends");
+    assert!(ended.is_err_and(|error| !error.is_connection_loss()));
 }
