@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
+use crossbeam_channel::{Receiver, Sender, bounded, select};
 
 use crate::error::{Error, Result};
 use crate::local_queue::{LocalQueue, Owned};
@@ -53,8 +53,11 @@ use crate::wait::limits::deadline_after;
 /// let leadership = election.campaign()?;
 /// let worker = leadership.worker();
 /// std::thread::spawn(move || {
-///     while worker.is_held() {
-///         step();
+///     let pause = std::time::Duration::from_millis(10);
+///     while worker.lost().recv_timeout(pause).is_err() {
+///         if worker.is_held() {
+///             step(); // not while there is no contact, and again when it is back
+///         }
 ///     }
 /// });
 /// // Somebody asks us to step down.
@@ -158,12 +161,14 @@ impl Leadership {
     /// Steps down: tells workers and views, waits for the workers, and then lets the next one lead.
     /// See [Stepping down](Self#stepping-down).
     ///
-    /// It waits for [workers](Self::worker) without end, so not for one of the calling thread's own;
-    /// with a bound, [`resign_for`](Self::resign_for) and [`resign_until`](Self::resign_until).
+    /// It waits for [workers](Self::worker) as long as the leadership is not lost and the client not
+    /// closed, so not for one of the calling thread's own; with a bound,
+    /// [`resign_for`](Self::resign_for) and [`resign_until`](Self::resign_until). Workers that are at
+    /// it still after a loss keep this process, and it alone, from leading again.
     ///
     /// # Errors
-    /// - [`is_lock_lost`](Error::is_lock_lost): the leadership was lost before; somebody else may
-    ///   have led at the same time.
+    /// - [`is_lock_lost`](Error::is_lock_lost): the leadership was lost before, or meanwhile, or the
+    ///   client closed; somebody else may have led at the same time.
     /// - [`is_connection_loss`](Error::is_connection_loss): ZooKeeper has not confirmed it yet; the
     ///   node is removed in the background.
     pub fn resign(self) -> Result<()> {
@@ -218,8 +223,11 @@ impl Leadership {
     /// let leadership = election.campaign()?;
     /// let view = leadership.view();
     /// let thread = std::thread::spawn(move || {
-    ///     while view.is_held() {
-    ///         step();
+    ///     let pause = std::time::Duration::from_millis(10);
+    ///     while view.lost().recv_timeout(pause).is_err() {
+    ///         if view.is_held() {
+    ///             step();
+    ///         }
     ///     }
     /// });
     /// leadership.resign_after(|| thread.join().expect("no panic"))?;
@@ -246,22 +254,24 @@ impl Leadership {
         } = self.0;
         drop(resigns);
         drop(at_work);
-        let waited = match deadline {
-            Some(deadline) => workers.recv_deadline(deadline),
-            None => workers.recv().map_err(RecvTimeoutError::from),
-        };
-        let all_have_gone = waited == Err(RecvTimeoutError::Disconnected);
-        let node = hold.tenure.node().to_owned();
-        match Arc::into_inner(hold) {
-            // A worker lets go of the hold first, and then is gone.
-            Some(hold) if all_have_gone => hold.give_back(),
-            // At the deadline. The last worker gives it back; or this does, just now.
-            rest => {
-                drop(rest);
-                let error = timeout.map_or_else(Error::timeout, Error::timeout_after);
-                Err(error.context(format!("{node}: workers of this leader are at it still")))
-            }
+        let over = deadline.map_or_else(crossbeam_channel::never, crossbeam_channel::at);
+        // A worker lets go of the hold first, and then is gone. After a loss there is no node that
+        // the workers could keep, and a closed client is not to be waited for.
+        select! {
+            recv(workers) -> _ => {}
+            recv(hold.own.lost()) -> _ => {}
+            recv(over) -> _ => {}
         }
+        let tenure = Arc::clone(&hold.tenure);
+        // Who lets go last gives it back: this, also when the last worker went just at the deadline,
+        // or a worker.
+        if let Some(hold) = Arc::into_inner(hold) {
+            return hold.give_back();
+        }
+        tenure.refuse_lost()?;
+        let error = timeout.map_or_else(Error::timeout, Error::timeout_after);
+        let node = tenure.node();
+        Err(error.context(format!("{node}: workers of this leader are at it still")))
     }
 }
 
@@ -346,5 +356,31 @@ impl fmt::Debug for LeaderWorker {
         f.debug_struct("LeaderWorker")
             .field("view", &self.view)
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(shuttle)))]
+mod tests {
+    use super::*;
+    use crate::{Client, Election};
+
+    /// It said that workers were left, and what came of giving the node back was not told.
+    #[test]
+    fn who_is_the_last_to_let_go_at_the_deadline_hears_how_that_went() {
+        let server = zklock_test::Server::start().expect("a port");
+        let client = Client::connect(&server.connect_string()).expect("it listens");
+        let election = Election::new(&client, "/leaders").expect("a good path");
+        let leadership = election.campaign().expect("nobody else");
+        let LeaderWorker {
+            view,
+            hold,
+            at_work,
+        } = leadership.worker();
+        // A worker between letting go and being gone.
+        drop((view, hold));
+        let resigned = leadership.resign_for(Duration::from_millis(1));
+        resigned.expect("the last to let go");
+        drop(at_work);
+        assert!(election.try_campaign().expect("answers").is_some());
     }
 }

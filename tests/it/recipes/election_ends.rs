@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use testbed::Proxy;
 use testbed::raw::Flags;
-use zklock::{CancelToken, Client, Election, RetryPolicy, WhoLeads};
+use zklock::{CancelToken, Client, Election, LossReason, RetryPolicy, WhoLeads};
 
 use crate::fixtures::{SOON, client, raw, server, wait_for_children};
 
@@ -35,6 +35,43 @@ fn a_leader_that_is_asked_to_step_down_keeps_its_id() {
     assert_eq!(asked.id(), "host-8");
     assert_eq!(WhoLeads::Leader(asked), WhoLeads::Leader(before));
     leadership.resign().expect("still ours");
+}
+
+/// It waited for a worker that was stuck, for ever.
+#[test]
+fn resigning_ends_when_the_client_is_closed() {
+    let path = "/election/closed-stuck";
+    let client = client();
+    let election = Election::new(&client, path).expect("a good path");
+    let leadership = election.campaign().expect("nobody else");
+    let stuck = leadership.worker();
+    let (tell, told) = channel();
+    thread::spawn(move || tell.send(leadership.resign()));
+    assert_eq!(stuck.lost().recv_timeout(SOON), Ok(LossReason::Released));
+    client.close();
+    let ended = told.recv_timeout(SOON).expect("it ends");
+    assert!(ended.is_err_and(|error| error.is_lock_lost()));
+}
+
+/// Here the function that leads keeps a worker for longer than it leads.
+#[test]
+fn a_candidate_whose_worker_is_stuck_ends_when_the_client_is_closed() {
+    let path = "/election/closed-kept";
+    let client = client();
+    let election = patient(&client, path);
+    let (tell, told) = channel();
+    thread::spawn(move || {
+        let mut kept = None;
+        let ended = election.serve(&CancelToken::new(), |leadership| {
+            client.close();
+            assert_eq!(leadership.lost().recv_timeout(SOON), Ok(LossReason::Closed));
+            kept = Some(leadership.worker());
+            ControlFlow::<()>::Continue(())
+        });
+        tell.send(ended)
+    });
+    let ended = told.recv_timeout(SOON).expect("it ends");
+    assert!(ended.is_err_and(|error| error.is_closed()));
 }
 
 #[test]
