@@ -30,7 +30,7 @@ impl LostRuns {
         self.0.lock().retain(|lost| !told.contains(lost));
     }
 
-    fn add(&self, id: &str, loss: Loss) {
+    pub(super) fn add(&self, id: &str, loss: Loss) {
         let mut lost = self.0.lock();
         if lost.len() == MOST_LOST {
             lost.remove(0);

@@ -15,10 +15,10 @@ use crate::recipe::shown::show;
 use crate::session::observe::observer::Label;
 use crate::session::{Session, Waiter};
 use crate::wait::acquire_options::AcquireOptions;
-use crate::wait::limits::{TryOrWait, WaitLimits};
+use crate::wait::limits::{TryOrWait, WaitLimits, deadline_after};
 use crate::znode::identity::Identity;
 use crate::znode::job::{
-    Claim, JobRecord, Periods, Rerun, Ruling, RunRecord, RunState, Terms, Times,
+    Claim, JobRecord, Loss, Periods, Rerun, Ruling, RunRecord, RunState, Terms, Times,
 };
 use crate::znode::names::Dialect;
 use crate::znode::path::{LockPath, split};
@@ -26,6 +26,9 @@ use crate::znode::path::{LockPath, split};
 /// How often a record is looked at that somebody else changes all the time, and how often a write is
 /// made again whose answers are lost, or that the servers will not do for now: with its pauses, for 6 s.
 const MOST_LOOKS: u32 = 10;
+
+/// So long a run that nobody got is looked for, when the caller has an error to hear.
+const A_MOMENT: Duration = Duration::from_secs(1);
 
 /// Longer keys are refused, as every run of a record has one.
 const MOST_KEY_BYTES: usize = 255;
@@ -173,7 +176,7 @@ impl OncePer {
     /// - [`is_invalid`](Error::is_invalid): the record is none of this version, or of another length of
     ///   periods; or nobody may read the nodes that the client makes.
     /// - [`is_lock_lost`](Error::is_lock_lost), before the run was given out. It may stand in the record as one
-    ///   that died.
+    ///   that died, until this object begins again: then as one that failed, and that may be run again.
     /// - Otherwise as [`Mutex::lock`].
     pub fn begin(&self) -> Result<Begun> {
         self.begin_within(&WaitLimits::none())
@@ -215,7 +218,9 @@ impl OncePer {
     /// over. A zero timeout means [`try_begin`](Self::try_begin).
     ///
     /// Once the lock is ours, the record is read and written. When ZooKeeper falls silent at that
-    /// moment, a write waits on for up to a sixth of the session timeout.
+    /// moment, a write waits on for up to a sixth of the session timeout. When the answer to the write that
+    /// begins the run is lost, it waits until it knows what came of it, or the lock is lost: so it may return
+    /// the run late.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
@@ -289,16 +294,61 @@ impl OncePer {
             who: Identity::current(SystemTime::now()),
         };
         let mut looks = Looks::default();
+        let begun = self.begin_or_learn(&guard, &claim, limits, &mut looks);
+        if begun.is_err() && looks.may_be_begun {
+            self.take_back(&guard, &claim.id);
+        }
+        let (kept, run) = begun?;
+        let Some(kept) = kept else {
+            return Ok(Begun::Done(*run));
+        };
+        let (node, lost) = (self.node.clone(), self.lost.clone());
+        Ok(Begun::Run(JobRun::begun(guard, node, *kept, run, lost)))
+    }
+
+    /// Looks and writes until it is known what came of it: our run with its record, or that which did it.
+    fn begin_or_learn(
+        &self,
+        guard: &MutexGuard,
+        claim: &Claim,
+        limits: &WaitLimits,
+        looks: &mut Looks,
+    ) -> Result<(Option<Box<Kept>>, Box<RunRecord>)> {
         loop {
-            match self.try_to_begin(&guard, &claim, limits)? {
-                Step::Begun(kept, run) => {
-                    let (node, lost) = (self.node.clone(), self.lost.clone());
-                    let run = JobRun::begun(guard, node, *kept, run, lost);
-                    return Ok(Begun::Run(run));
+            match self.try_to_begin(guard, claim, limits, looks)? {
+                Step::Begun(kept, run) => return Ok((Some(kept), run)),
+                Step::Done(run) => return Ok((None, run)),
+                Step::Again(unknown) => {
+                    let unlimited = WaitLimits::none();
+                    let limits = if looks.may_be_begun {
+                        &unlimited
+                    } else {
+                        limits
+                    };
+                    self.look_again(looks, unknown, guard, limits)?;
                 }
-                Step::Done(run) => return Ok(Begun::Done(*run)),
-                Step::Again(unknown) => self.look_again(&mut looks, unknown, &guard, limits)?,
             }
+        }
+    }
+
+    /// Writes down that nobody got the run that may be in the record, or remembers it for the next time:
+    /// no work was begun, so nobody needs to look at what is left of it.
+    fn take_back(&self, guard: &MutexGuard, id: &str) {
+        let limits = WaitLimits::until(deadline_after(A_MOMENT));
+        let is_told = match self.read(&limits, Some(guard)) {
+            Ok(Some(mut kept)) => {
+                let written = kept.written;
+                !kept.record.take_back(id, written)
+                    || matches!(
+                        self.node.write(guard, &kept.record, Some(kept.version)),
+                        Ok(Written::As(_))
+                    )
+            }
+            Ok(None) => true,
+            Err(_) => false,
+        };
+        if !is_told {
+            self.lost.add(id, Loss::NotGivenOut);
         }
     }
 
@@ -327,8 +377,22 @@ impl OncePer {
 
     /// One look at the record, and the write that follows from it. Whatever is not known after a write
     /// is read again.
-    fn try_to_begin(&self, guard: &MutexGuard, claim: &Claim, limits: &WaitLimits) -> Result<Step> {
-        let kept = self.read(limits, Some(guard))?;
+    fn try_to_begin(
+        &self,
+        guard: &MutexGuard,
+        claim: &Claim,
+        limits: &WaitLimits,
+        looks: &mut Looks,
+    ) -> Result<Step> {
+        // A begin that may be in the record is looked for also when the caller waits no longer: left alone it
+        // would look like a run that died.
+        let unlimited = WaitLimits::none();
+        let reads = if looks.may_be_begun {
+            &unlimited
+        } else {
+            limits
+        };
+        let kept = self.read(reads, Some(guard))?;
         if let Some(kept) = kept {
             // A begin whose answer was lost.
             if let Some(run) = kept.record.open_run(&claim.id).cloned() {
@@ -337,9 +401,11 @@ impl OncePer {
             if let Some(run) = self.key.as_ref().and_then(|key| kept.record.done_key(key)) {
                 return Ok(Step::Done(Box::new(run.clone())));
             }
-            return self.rule_and_write(guard, claim, limits, Some(kept));
+            looks.may_be_begun = false;
+            return self.rule_and_write(guard, claim, limits, Some(kept), looks);
         }
-        self.rule_and_write(guard, claim, limits, None)
+        looks.may_be_begun = false;
+        self.rule_and_write(guard, claim, limits, None, looks)
     }
 
     fn rule_and_write(
@@ -348,6 +414,7 @@ impl OncePer {
         claim: &Claim,
         limits: &WaitLimits,
         kept: Option<Kept>,
+        looks: &mut Looks,
     ) -> Result<Step> {
         let session = self.session();
         let asked = self
@@ -363,6 +430,7 @@ impl OncePer {
         let key = self.key.as_deref();
         let ruling = kept.record.begin(key, claim, kept.written, &self.terms);
         if buried || ruling == Ruling::Begin {
+            looks.may_be_begun = ruling == Ruling::Begin;
             match self.node.write(guard, &kept.record, Some(kept.version))? {
                 Written::As(version) => kept.version = version,
                 Written::NotThat => return Ok(Step::Again(None)),
@@ -578,6 +646,8 @@ enum Step {
 struct Looks {
     changed: u32,
     unknown: u32,
+    /// A begin of ours was sent, and not yet seen to be absent.
+    may_be_begun: bool,
 }
 
 /// Reads a record, and looks whether a run that has not ended has its lock still.

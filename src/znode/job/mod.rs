@@ -21,6 +21,7 @@
 //! | done, failed | the holder that wrote *begin* of this run, in the same hold |
 //! | died | a later holder: it holds, so the lock of whoever began is gone |
 //! | lost | as *died*, if it remembers that it lost that lock itself, and how |
+//! | failed, may be run again | as *lost*, or in the same hold: of a begin that was not given to the caller |
 //! | again, reset | a holder, on somebody's order |
 //!
 //! # Where it can end

@@ -110,6 +110,8 @@ pub enum RunState {
 pub(crate) enum Loss {
     Session,
     Removed,
+    /// Before anybody had the run: whether it was begun was not known.
+    NotGivenOut,
 }
 
 impl JobRecord {

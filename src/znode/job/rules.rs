@@ -87,11 +87,15 @@ impl JobRecord {
             let state = match remembered {
                 Some((_, Loss::Session)) => RunState::SessionLost,
                 Some((_, Loss::Removed)) => RunState::LockRemoved,
+                Some((_, Loss::NotGivenOut)) => RunState::Failed,
                 None => RunState::Died,
             };
             // Another may have found it dead before we came to say why.
             let is_news = is_open || (run.state == RunState::Died && state != RunState::Died);
             if is_news {
+                if state == RunState::Failed {
+                    run.was_not_given_out();
+                }
                 run.state = state;
                 run.ended.get_or_insert(now);
                 changed = true;
@@ -104,6 +108,16 @@ impl JobRecord {
     pub(crate) fn open_run(&self, id: &str) -> Option<&RunRecord> {
         let is_it = |run: &&RunRecord| run.id == id && run.state == RunState::Running;
         self.runs.iter().find(is_it)
+    }
+
+    /// Ends the run of this id, which nobody got; returns whether it was there.
+    pub(crate) fn take_back(&mut self, id: &str, at: Moment) -> bool {
+        let is_ended = self.end(id, &End::Failed(None), at) == Ended::Now;
+        let mut runs = self.runs.iter_mut();
+        if let Some(run) = runs.find(|run| is_ended && run.id == id) {
+            run.was_not_given_out();
+        }
+        is_ended
     }
 
     /// For who only looks, and has seen that the lock of this run is gone.
@@ -303,6 +317,12 @@ fn beginning_of(why: &str) -> String {
 }
 
 impl RunRecord {
+    /// No work was begun: it may be run again, whatever was chosen for failures.
+    fn was_not_given_out(&mut self) {
+        self.why = Some("nobody got the run".to_owned());
+        self.again = true;
+    }
+
     /// Another attempt may follow.
     fn is_free(&self, terms: &Terms) -> bool {
         let rerun = match self.state {

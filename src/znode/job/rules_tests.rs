@@ -165,6 +165,29 @@ fn who_lived_on_says_how_the_lock_was_lost() {
 }
 
 #[test]
+fn a_run_that_nobody_got_may_be_run_again() {
+    let terms = Terms {
+        after_failure: Rerun::WhenTold,
+        ..terms()
+    };
+    let mut record = JobRecord::new(periods());
+    begun(&mut record, 1, 1_000, &terms);
+    assert!(record.take_back("run-1", at(1_001)));
+    assert!(!record.take_back("run-1", at(1_002)) && !record.take_back("run-9", at(1_002)));
+    let run = begun(&mut record, 2, 1_100, &terms);
+    assert_eq!((period_of(&run), run.attempt), (1, 2));
+    // Another finds it dead before we are told.
+    assert!(record.bury(at(1_200), "run-3", &[]));
+    let lost = [("run-2".to_owned(), Loss::NotGivenOut)];
+    assert!(record.bury(at(1_300), "run-4", &lost));
+    assert!(!record.bury(at(1_400), "run-4", &lost), "said once");
+    let run = begun(&mut record, 4, 1_500, &terms);
+    assert_eq!((period_of(&run), run.attempt), (1, 3));
+    record.end("run-4", &End::Done, at(1_600));
+    assert!(!record.take_back("run-4", at(1_700)), "it is done");
+}
+
+#[test]
 fn a_begin_of_ours_is_not_buried() {
     let mut record = JobRecord::new(periods());
     begun(&mut record, 1, 1_000, &terms());

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use testbed::raw::Flags;
 use testbed::{Action, Matcher, Proxy, opcode, wait_until};
-use zklock::{AcquireOptions, Begun, CancelToken, Client, JobRun, OncePer, Rerun, RunState};
+use zklock::{
+    AcquireOptions, Begun, CancelToken, Client, JobRun, OncePer, Rerun, RetryPolicy, RunState,
+};
 
-use crate::fixtures::{SOON, client, client_at, raw, server, wait_for_children};
+use crate::fixtures::{SOON, builder, client, client_at, raw, server, wait_for_children};
 
 /// Longer than any test: the period in which it begins is that in which it ends. Once in some
 /// thousand years it is not.
@@ -281,6 +283,57 @@ fn lost_answers_make_no_second_run() {
         assert_eq!(trap.times_sprung(), 1, "{nth}");
         assert_eq!(states(&job), [RunState::Done], "{nth}");
     }
+}
+
+/// The answer to a begin is lost, and who asked waits no longer when contact is back: it had an error, and
+/// the others found a run that died, of which no work was begun.
+#[test]
+fn a_begin_whose_answer_comes_late_is_given_out() {
+    let proxy = Proxy::start(server().addr());
+    let shaky = client_at(&proxy.connect_string());
+    let job = periodic(&shaky, "/once/late-answer");
+    let begin = Matcher::nth(opcode::MULTI, 2).with_path_containing("lock-");
+    let trap = proxy.on_reply(begin, Action::Reset);
+    // Connections that are open stay.
+    proxy.refuse();
+    let stop = CancelToken::new();
+    let run = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_until("it is written", SOON, || trap.times_sprung() == 1);
+            stop.cancel();
+            proxy.accept();
+        });
+        let begun = job.begin_with(AcquireOptions::new().cancel(&stop));
+        ours(begun.expect("it was begun before the cancel"))
+    });
+    assert_eq!(run.record().attempt(), 1);
+    run.done().expect("held");
+    assert_eq!(states(&job), [RunState::Done]);
+}
+
+/// As long as it asks, it is not told what came of its begin.
+#[test]
+fn a_run_that_nobody_got_needs_no_word_to_be_run_again() {
+    let proxy = Proxy::start(server().addr());
+    let hasty = RetryPolicy::new().give_up_after(Duration::from_millis(100));
+    let shaky = builder(&proxy.connect_string()).retry(hasty);
+    let shaky = shaky.connect().expect("a server that works");
+    let job = OncePer::builder(&shaky, "/once/never-given").every(LONG);
+    let job = job.after_failure(Rerun::WhenTold).build().expect("good");
+    let begin = Matcher::nth(opcode::MULTI, 2).with_path_containing("lock-");
+    let trap = proxy.on_reply(begin, Action::Reset);
+    proxy.refuse();
+    let error = job.begin().expect_err("out of contact");
+    assert!(error.is_connection_loss(), "{error}");
+    assert_eq!(trap.times_sprung(), 1);
+    proxy.accept();
+    wait_until("contact", SOON, || job.record().is_ok());
+    let run = ours(job.begin().expect("no work was begun"));
+    assert_eq!(run.record().attempt(), 2);
+    let before = run.previous().expect("it was begun");
+    assert_eq!(before.state(), RunState::Failed);
+    assert_eq!(before.why(), Some("nobody got the run"));
+    run.done().expect("held");
 }
 
 /// Ten writes in a row that overloaded servers would not do were taken for somebody who changes the record
