@@ -230,7 +230,8 @@ impl Ensemble {
         self.inbox.tell(|driver| driver.cluster.leader())
     }
 
-    /// A server that serves and does not lead. Waits for one.
+    /// A server that runs, follows the [`leader`](Self::leader), and serves. Waits for one. (One that was
+    /// cut off is still a follower until it notices.)
     ///
     /// # Panics
     /// If there is none within a minute.
@@ -238,8 +239,8 @@ impl Ensemble {
     #[track_caller]
     pub fn follower(&self) -> usize {
         let found = self.wait_for(|ensemble| {
-            let leader = ensemble.current_leader()?;
-            (0..ensemble.size()).find(|index| *index != leader && ensemble.serves(*index))
+            let find = |driver: &mut Driver| driver.cluster.follower();
+            ensemble.inbox.tell(find)
         });
         found.expect("a follower: most servers run, and hear each other")
     }

@@ -217,6 +217,17 @@ impl Cluster {
         })
     }
 
+    /// A member that follows the one that leads, and serves. Not one that is frozen, and not one that
+    /// has yet to notice that another leads than it believes, though both take clients.
+    pub(crate) fn follower(&self) -> Option<usize> {
+        let leader = self.leader()?;
+        let follows = |peer: &Peer| peer.serves() && peer.leader() == Some(MemberId(leader));
+        (0..self.size()).find(|member| {
+            let machine = &self.machines[*member];
+            *member != leader && machine.runs() && machine.core.peer().is_some_and(follows)
+        })
+    }
+
     /// Whether a member has a leader, or is it, and serves.
     pub(crate) fn serves(&self, member: usize) -> bool {
         let machine = &self.machines[member];

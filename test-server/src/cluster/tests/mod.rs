@@ -1,6 +1,7 @@
 //! An ensemble by bytes and times alone.
 
 mod lease;
+mod roles;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
