@@ -194,8 +194,8 @@ impl Ensemble {
 
     /// One of the servers, with the verbs of a server: a connection is cut and a reply lost at the server that
     /// a client is connected to, and each shows the nodes as it knows them.
-    /// [`expire`](Server::expire) has the leader do it, and [`advance_clock`](Server::advance_clock)
-    /// moves the clock of all.
+    /// [`expire`](Server::expire) has the leader do it: while nobody leads, or the leader is frozen, it
+    /// does nothing and says `false`. [`advance_clock`](Server::advance_clock) moves the clock of all.
     ///
     /// # Panics
     /// If there is no such server, as all verbs that take one.

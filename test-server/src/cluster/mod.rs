@@ -193,10 +193,15 @@ impl Cluster {
         self.settle(now);
     }
 
-    /// Ends a session, wherever that is done. Whether it was there.
+    /// Ends a session, wherever that is done. Whether it was there. In an ensemble the leader does it,
+    /// and nobody while the one that most have is frozen: it would have to speak.
     pub(crate) fn expire(&mut self, member: usize, session: i64, now: Duration) -> bool {
-        let member = self.leader().unwrap_or(member);
-        self.order(member, now, |machine| machine.expire(session, now))
+        let runs = |member: &usize| self.machines[*member].runs();
+        let by = match &self.ensemble {
+            None => Some(member),
+            Some(_) => self.leader().filter(runs),
+        };
+        by.is_some_and(|by| self.order(by, now, |machine| machine.expire(session, now)))
     }
 
     /// The member that leads and serves, and that most have for their leader.

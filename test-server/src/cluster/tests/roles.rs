@@ -35,3 +35,21 @@ fn a_deposed_leader_is_no_follower_until_it_has_noticed() {
         assert_eq!(bench.cluster.follower(), None);
     }
 }
+
+#[test]
+fn a_frozen_leader_ends_no_session() {
+    let mut bench = Bench::new(3);
+    let (old, [one, other]) = (bench.leader(), bench.followers());
+    let client = bench.connect(one);
+    assert_eq!(bench.ask(client, &create("/e", 1)), OK);
+    bench.cluster.machine_mut(old).pause();
+    let session = client.session;
+    assert!(!bench.cluster.expire(one, session, bench.now));
+    assert!([one, other].iter().all(|member| bench.has(*member, "/e")));
+    // The next leader has begun to count the session's time anew.
+    bench.pass(NOTICED);
+    assert_ne!(bench.leader(), old);
+    assert!(bench.cluster.expire(one, session, bench.now));
+    assert!(![one, other].iter().any(|member| bench.has(*member, "/e")));
+    assert!(!bench.cluster.expire(one, session, bench.now));
+}
