@@ -216,7 +216,8 @@ impl Ensemble {
     /// under way. (A leader that is paused or cut off leads until the others have elected another.)
     ///
     /// # Panics
-    /// If nobody leads within a minute: too few of them run, or hear each other.
+    /// If nobody leads within a minute: too few of them run, or hear each other, or what they send takes
+    /// too [long](Self::lag).
     #[must_use]
     #[track_caller]
     pub fn leader(&self) -> usize {
@@ -375,9 +376,18 @@ impl Ensemble {
         });
     }
 
-    /// Makes a server the leader, whoever leads now: all give their leader up, with their clients'
-    /// connections, and have another when this returns. Says whether it is this one: not if it does
-    /// not run, does not hear most of the others, or one of them knows more than it.
+    /// Makes a server the leader, whoever leads now: those that vote for it give their leader up, with
+    /// their clients' connections, and follow it. A server votes for it if both run and hear each other,
+    /// and it knows no less. Any other keeps the leader that it believes in until it notices: a leader
+    /// that hears nobody leads on for a while.
+    ///
+    /// Says whether it leads when this returns: not if it does not run, or if its voters are not most of
+    /// all; then nobody has given up a leader.
+    ///
+    /// Where servers [lag](Self::lag), this waits until most of them have said that they have its state, for a
+    /// minute at most, and says `false` when that was too short. With a lag beyond what
+    /// [`init_limit`](EnsembleBuilder::init_limit) allows, they give each other up and begin again, nobody
+    /// leads for as long as the lag lasts, and [`leader`](Self::leader) panics after its minute.
     ///
     /// # Examples
     /// ```
