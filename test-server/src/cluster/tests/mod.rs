@@ -2,6 +2,7 @@
 
 mod lease;
 mod roles;
+mod times;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};

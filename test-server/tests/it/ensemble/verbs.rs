@@ -70,7 +70,7 @@ fn a_lock_outlives_each_of_its_servers() {
 }
 
 #[test]
-fn an_election_takes_no_longer_than_it_says() {
+fn a_server_that_was_killed_follows_who_was_elected_without_it() {
     let ensemble = start();
     let old = ensemble.leader();
     let begun = Instant::now();
@@ -215,7 +215,7 @@ fn ensembles_of_other_sizes_have_leaders() {
 }
 
 #[test]
-fn sessions_end_at_the_same_time_at_all() {
+fn a_session_lives_for_its_time_and_ends_at_all() {
     let ensemble = Ensemble::builder(3)
         .servers(Server::builder().tick(Duration::from_millis(20)))
         .start()
