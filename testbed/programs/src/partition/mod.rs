@@ -80,10 +80,8 @@ impl Case {
         // From now on a session that was not ended in time will not be: a leader, also a new one,
         // gives it its timeout and rounds up to a tick.
         let settled = Instant::now() + self.session + servers.tick() * 3;
-        wait_for_all(&holders, &contenders, settled);
-        let outcomes = holders
-            .iter()
-            .map(|holder| Outcome {
+        let outcomes = || -> Vec<Outcome> {
+            let outcomes = holders.iter().map(|holder| Outcome {
                 case: self,
                 tick: servers.tick(),
                 reach: holder.reach(),
@@ -92,31 +90,23 @@ impl Case {
                 suspect: since(began, holder.suspect_at()),
                 lost: since(began, holder.lost_at()),
                 told: since(began, holder.told_at()),
-            })
-            .collect();
+            });
+            outcomes.collect()
+        };
+        // What is judged is what was waited for: a look later another holder may have lost its lock.
+        let at_last = testbed::wait_for_some(AT_LAST, || {
+            let is_settled = Instant::now() >= settled;
+            let outcomes = outcomes();
+            let are_over = outcomes.iter().all(|outcome| outcome.is_over(is_settled));
+            are_over.then_some(outcomes)
+        });
+        let outcomes = at_last.unwrap_or_else(outcomes);
         self.trouble.mend(servers, seat, led);
         doors.iter().for_each(Doors::mend);
         drop((contenders, holders));
         servers.wait_until_all_serve();
         outcomes
     }
-}
-
-/// Waits until each holder has lost its lock, knows it, and another has it; or until `settled`, if
-/// it has not lost it then.
-fn wait_for_all(holders: &[Holder], contenders: &Contenders, settled: Instant) {
-    let deadline = Instant::now() + AT_LAST;
-    let over = |holder: &Holder, now: Instant| {
-        let knows = holder.lost_at().is_some() && holder.told_at().is_some();
-        match contenders.got_in(holder.path()) {
-            Some(_) => knows,
-            None => now >= settled && holder.lost_at().is_none(),
-        }
-    };
-    testbed::wait_for_some(deadline - Instant::now(), || {
-        let now = Instant::now();
-        holders.iter().all(|holder| over(holder, now)).then_some(())
-    });
 }
 
 fn since(began: Instant, at: Option<Instant>) -> Option<Duration> {

@@ -36,10 +36,30 @@ impl Outcome {
         (knew >= next_in).then(|| knew - next_in)
     }
 
+    /// Whether the holder must lose its lock, and another get in: no server that it reaches can have its
+    /// session renewed while that lasts.
+    fn must_lose(&self) -> bool {
+        let trouble = self.case.trouble;
+        let parted = trouble.parts_side_from_quorum() && self.reach == Reach::Side;
+        // The others elect nobody before they miss the leader.
+        let outlasted =
+            trouble.harms_leader() && self.tick * self.case.sync_limit > self.case.session;
+        parted || outlasted
+    }
+
+    /// Whether nothing more is to come: the holder has lost its lock, knows it, and another has it; or
+    /// it has not lost it though time `is_settled`, and need not.
+    pub(super) fn is_over(&self, is_settled: bool) -> bool {
+        match self.next_in {
+            Some(_) => self.lost.is_some() && self.told.is_some(),
+            None => is_settled && self.lost.is_none() && !self.must_lose(),
+        }
+    }
+
     /// Whether the case says nothing about the promise: nobody got in where somebody had to.
     pub fn is_void(&self) -> bool {
-        let parted = self.case.trouble.parts_side_from_quorum() && self.reach == Reach::Side;
-        parted && self.next_in.is_none()
+        let must_be_free = self.must_lose() || self.lost.is_some();
+        must_be_free && self.next_in.is_none()
     }
 
     fn what_came(&self) -> String {
