@@ -112,6 +112,14 @@ impl OwnHold {
         self.end.listen()
     }
 
+    /// A channel for one who must hear of a loss after the release has begun.
+    pub(super) fn listen_to_loss(&self) -> Listener<LossReason> {
+        if self.is_forked() {
+            return Listener::never();
+        }
+        self.loss.listen()
+    }
+
     /// The guard's own channel that tells that somebody asks for the lock.
     pub(crate) fn revocation(&self) -> &Receiver<()> {
         let asked = self.revocation.get_or_init(|| {

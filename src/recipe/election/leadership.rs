@@ -16,9 +16,10 @@ use crate::recipe::guard::{
 };
 use crate::recipe::hold::OwnHold;
 use crate::recipe::view::HoldView;
-use crate::session::Session;
-use crate::tenure::Tenure;
+use crate::session::{LossReason, Session};
+use crate::tenure::{LockState, Tenure};
 use crate::wait::limits::deadline_after;
+use crate::wait::once_event::Listener;
 
 /// This process leads, until it [resigns](Self::resign), drops this, or
 /// [loses](Self::lost) the leadership.
@@ -33,7 +34,7 @@ use crate::wait::limits::deadline_after;
 ///
 /// 1. [`resign`](Self::resign), or a drop, tells every worker and every [view](Self::view): they say
 ///    [`Lost`](crate::LockState::Lost), with the reason [`Released`](crate::LossReason::Released).
-///    The node stands: nobody else leads.
+///    The node stands: nobody else leads as long as the session lives.
 /// 2. Each worker ends its step and drops its [`LeaderWorker`]. `resign` waits for that; a drop does
 ///    not wait.
 /// 3. The node goes, in `resign` or with the last worker, and the next one leads.
@@ -42,7 +43,9 @@ use crate::wait::limits::deadline_after;
 /// the same, [`resign_after`](Self::resign_after) has its caller wait for them between the first step
 /// and the third.
 ///
-/// After a loss there is nothing to wait for: workers hear of it before anybody else can lead.
+/// After a loss there is nothing to wait for: workers hear of it before anybody else can lead, by
+/// [`lost`](crate::HoldView::lost), and during a last step by
+/// [`leadership_lost`](LeaderWorker::leadership_lost).
 ///
 /// ```
 /// # fn main() -> zklock::Result<()> {
@@ -153,6 +156,7 @@ impl Leadership {
     pub fn worker(&self) -> LeaderWorker {
         LeaderWorker {
             view: self.view(),
+            loss: self.0.hold.own.listen_to_loss(),
             hold: Arc::clone(&self.0.hold),
             at_work: self.0.at_work.clone(),
         }
@@ -323,14 +327,68 @@ impl Drop for LeaderHold {
 /// look at it between two steps, or wait for its [`lost`](HoldView::lost), and drop it when the last
 /// step is over. It can be cloned and sent.
 ///
+/// `lost` tells once, so a worker that has heard `Released` hears no more by it. Its last step goes by
+/// the leadership itself, which the session may still lose: by
+/// [`ensure_for`](Self::ensure_for), [`leadership_state`](Self::leadership_state) and
+/// [`leadership_lost`](Self::leadership_lost).
+///
 /// Dropping the last one gives the leadership back, which blocks for at most about a sixth of the
 /// session timeout.
 #[must_use = "the next one may lead as soon as this is dropped"]
 pub struct LeaderWorker {
     // In this order: who waits for the workers then has the last hold.
     view: HoldView,
+    loss: Listener<LossReason>,
     hold: Arc<LeaderHold>,
     at_work: Sender<Infallible>,
+}
+
+impl LeaderWorker {
+    /// How sure it is that nobody else leads, whether or not this leader is stepping down: what the
+    /// [`state`](HoldView::state) of the view was before that.
+    #[must_use]
+    pub fn leadership_state(&self) -> LockState {
+        if self.hold.tenure.session().is_forked() {
+            return LockState::Lost;
+        }
+        self.hold.tenure.state()
+    }
+
+    /// A channel that delivers the reason when the leadership is lost, before anybody else can lead,
+    /// and stays silent when it is given back: for a last step that takes long. Each worker has its
+    /// own, and it ends with that worker.
+    ///
+    /// ```
+    /// # fn main() -> zklock::Result<()> {
+    /// # let server = zklock_test::Server::start().expect("a port");
+    /// # let client = zklock::Client::connect(&server.connect_string())?;
+    /// # let flushed = crossbeam_channel::bounded::<()>(0).1;
+    /// let election = zklock::Election::new(&client, "/leaders/indexer")?;
+    /// let leadership = election.campaign()?;
+    /// let worker = leadership.worker();
+    /// drop(leadership); // somewhere else: this process steps down
+    /// assert_eq!(worker.lost().recv(), Ok(zklock::LossReason::Released));
+    /// crossbeam_channel::select! {
+    ///     recv(flushed) -> _ => println!("the last step is over"),
+    ///     recv(worker.leadership_lost()) -> why => println!("cut off in it: {why:?}"),
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn leadership_lost(&self) -> &Receiver<LossReason> {
+        &self.loss
+    }
+
+    /// An error unless nobody else can lead for at least as long, as known now and as long as nobody
+    /// removes the node by hand. To be asked before a last step, too.
+    ///
+    /// # Errors
+    /// As [`Leadership::ensure_for`].
+    pub fn ensure_for(&self, needed: Duration) -> Result<()> {
+        self.hold.tenure.session().refuse_child()?;
+        self.hold.tenure.ensure_for(needed)
+    }
 }
 
 impl Deref for LeaderWorker {
@@ -345,6 +403,7 @@ impl Clone for LeaderWorker {
     fn clone(&self) -> Self {
         Self {
             view: self.view.clone(),
+            loss: self.hold.own.listen_to_loss(),
             hold: Arc::clone(&self.hold),
             at_work: self.at_work.clone(),
         }
@@ -373,11 +432,12 @@ mod tests {
         let leadership = election.campaign().expect("nobody else");
         let LeaderWorker {
             view,
+            loss,
             hold,
             at_work,
         } = leadership.worker();
         // A worker between letting go and being gone.
-        drop((view, hold));
+        drop((view, loss, hold));
         let resigned = leadership.resign_for(Duration::from_millis(1));
         resigned.expect("the last to let go");
         drop(at_work);

@@ -3,13 +3,15 @@
 use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use testbed::Proxy;
 use testbed::raw::Flags;
-use zklock::{CancelToken, Client, Election, LossReason, RetryPolicy, WhoLeads};
+use zklock::{
+    CancelToken, Client, Election, LeaderWorker, LockState, LossReason, RetryPolicy, WhoLeads,
+};
 
-use crate::fixtures::{SOON, client, raw, server, wait_for_children};
+use crate::fixtures::{SOON, client, client_at, raw, server, wait_for_children};
 
 const AN_HOUR: Duration = Duration::from_secs(3600);
 
@@ -35,6 +37,48 @@ fn a_leader_that_is_asked_to_step_down_keeps_its_id() {
     assert_eq!(asked.id(), "host-8");
     assert_eq!(WhoLeads::Leader(asked), WhoLeads::Leader(before));
     leadership.resign().expect("still ours");
+}
+
+/// It had been told that the leader steps down, and could hear nothing more: neither by its channel,
+/// which tells once, nor by its state, which was `Lost` already.
+#[test]
+fn a_worker_hears_of_a_loss_during_its_last_step() {
+    let path = "/election/last-step";
+    let proxy = Proxy::start(server().addr());
+    let (far, near) = (client_at(&proxy.connect_string()), client());
+    let [ours, theirs] = [&far, &near].map(|client| {
+        let election = Election::new(client, path);
+        election.expect("a good path")
+    });
+    let leadership = ours.campaign().expect("nobody else");
+    let worker = leadership.worker();
+    drop(leadership);
+    assert_eq!(worker.lost().recv_timeout(SOON), Ok(LossReason::Released));
+    assert_eq!(worker.state(), LockState::Lost);
+    assert_eq!(worker.leadership_state(), LockState::Held);
+    let moment = Duration::from_millis(1);
+    worker.ensure_for(moment).expect("the node stands");
+    thread::scope(|scope| {
+        // Where an assertion fails it goes, and the successor does not wait for ever.
+        let worker = worker;
+        let successor = scope.spawn(|| {
+            let leadership = theirs.campaign().expect("its turn");
+            (Instant::now(), leadership)
+        });
+        wait_for_children(server(), path, 2);
+        assert!(worker.leadership_lost().is_empty());
+        proxy.refuse();
+        proxy.reset_all();
+        for lost in [&worker, &worker.clone()].map(LeaderWorker::leadership_lost) {
+            assert_eq!(lost.recv_timeout(SOON), Ok(LossReason::Session));
+        }
+        let heard = Instant::now();
+        assert_eq!(worker.leadership_state(), LockState::Lost);
+        let late = worker.ensure_for(moment);
+        assert!(late.is_err_and(|error| error.is_lock_lost()));
+        let (led, _leadership) = successor.join().expect("no panic");
+        assert!(heard < led, "beside the next leader for {:?}", heard - led);
+    });
 }
 
 /// It waited for a worker that was stuck, for ever.
