@@ -51,10 +51,10 @@ impl LostRuns {
 /// # Semantics
 /// - **Dropped without `done()` it has failed**, also by `?` and by a panic. The drop writes that down
 ///   and gives the lock back; it blocks for at most about a sixth of the session timeout, and never
-///   panics.
+///   panics. It writes once: out of contact at that moment, it has *died*.
 /// - **When its lock is lost**, nobody can write any more how it ended: neither this run, however late it
-///   wakes up, nor anybody in its name. Whoever takes the lock next finds that it has *died*. If this
-///   process is the next one, it writes how the lock was lost instead.
+///   wakes up, nor anybody in its name. Whoever takes the lock next finds that it has *died*. If the next
+///   one is the `OncePer` that gave out the run, or its clone, it writes how the lock was lost instead.
 /// - **The record is not the work.** Between the end of the work and the answer to `done()` the process
 ///   can die, and then work that was done has died. Have the work write its fencing token, or be such
 ///   that it can be done again; or put it into the same store by one transaction with a mark of its

@@ -86,11 +86,13 @@ const MOST_KEPT: usize = 10_000;
 ///   [catches up](OncePerBuilder::catch_up) has a run for each of the last of them first.
 /// - **A key is forgotten** when runs of [as many](OncePerBuilder::keep) other keys came after it, and would then
 ///   run again. Further attempts of one key make none forgotten.
-/// - **Fair**, as the [`Mutex`] that it holds. **Not re-entrant**: who has a run and begins another gets an
-///   error ([`is_would_deadlock`](Error::is_would_deadlock)).
+/// - **Fair**, as the [`Mutex`] that it holds. **Not re-entrant**: who has a run and begins another by the
+///   same object or its clone gets an error ([`is_would_deadlock`](Error::is_would_deadlock)). Another object
+///   of that path, such as that of another key, waits for the run to end: end one before you begin the next.
 /// - **When contact or the session is lost, on panic, when the process dies**: see [`JobRun`].
 ///
-/// Its path is a folder for it alone: the lock's contenders stand in it, and the node `record`. All programs
+/// Its path is a folder for it alone: the lock's contenders stand in it, and the node `record`. Whoever
+/// deletes that has the job forget all, and what was done is run again. All programs
 /// that share a path must agree on the length and the anchor, or that it is for keys; who differs gets an error.
 #[derive(Clone)]
 pub struct OncePer {
@@ -205,6 +207,10 @@ impl OncePer {
     /// As [`begin`](Self::begin); [`is_connection_loss`](Error::is_connection_loss) at once when there
     /// is no connection.
     pub fn try_begin(&self) -> Result<Option<Begun>> {
+        // What a key asks first waits for a connection.
+        let session = self.session();
+        let contact = session.contact().map(drop);
+        contact.map_err(|error| error.into_error(session.target(), self.path()))?;
         if let Some(done) = self.look_for_key(&WaitLimits::none())? {
             return Ok(Some(done));
         }

@@ -195,7 +195,7 @@ impl JobRecord {
         let Some(greatest) = self.greatest else {
             return Ok((clock, 0));
         };
-        if clock < greatest - 1 {
+        if clock < greatest.saturating_sub(1) {
             return Err(Ruling::Ahead { greatest, clock });
         }
         // Behind by one is a clock at a border: the next leader's may be a little late.
@@ -209,7 +209,7 @@ impl JobRecord {
         let next = greatest + 1;
         let oldest = if is_open_to_us { greatest } else { next };
         let number = oldest.max(clock - i64::from(terms.catch_up));
-        let missed = u64::try_from(number - next).unwrap_or_default();
+        let missed = u64::try_from(number.saturating_sub(next)).unwrap_or_default();
         Ok((number, missed))
     }
 

@@ -88,6 +88,18 @@ fn no_smaller_period_begins() {
     );
 }
 
+/// Whoever wrote that, it is answered without a panic.
+#[test]
+fn the_first_period_of_all_was_begun() {
+    let text = format!(
+        "zklock-once 1\nperiods every_ms=1000 anchor=1970-01-01T00:00:00.000Z greatest={}\n",
+        i64::MIN
+    );
+    let mut record: JobRecord = text.parse().expect("version 1");
+    let run = begun(&mut record, 1, 5_000, &terms());
+    assert_eq!((period_of(&run), run.missed), (5, i64::MAX.unsigned_abs()));
+}
+
 #[test]
 fn missed_periods_are_told_or_caught_up() {
     let mut record = JobRecord::new(periods());
@@ -317,7 +329,14 @@ fn what_is_not_understood_is_an_error_that_says_where() {
         assert!(run.contains(from), "{from}");
         format!("zklock-once 1\nkeys\n{}\n", run.replace(from, to))
     };
+    let of_a_period = run.replace("key=a attempt=1", "period=1 attempt=1 missed=0");
     for (text, part) in [
+        (
+            format!(
+                "zklock-once 1\nperiods every_ms=5 anchor=1970-01-01T00:00:00.000Z\n{of_a_period}\n"
+            ),
+            "line 2 of the record: greatest= is missing",
+        ),
         (String::new(), "no record of a job"),
         ("hello\n".to_owned(), "no record of a job"),
         ("zklock-once 2\nkeys\n".to_owned(), "version \"2\""),

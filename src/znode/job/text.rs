@@ -101,6 +101,10 @@ impl FromStr for JobRecord {
             let run = read_run(line, times).map_err(|why| wrong(number, &why))?;
             record.runs.push(run);
         }
+        // Without it a period that is done would begin again.
+        if times != Times::Keys && greatest.is_none() && !record.runs.is_empty() {
+            return Err(wrong(2, "greatest= is missing"));
+        }
         Ok(record)
     }
 }

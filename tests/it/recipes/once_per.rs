@@ -1,6 +1,6 @@
 //! A job that is done once: by whom, what the others hear, and what is left of one that did not end.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use testbed::raw::Flags;
 use testbed::{Action, Matcher, Proxy, opcode, wait_until};
@@ -309,6 +309,23 @@ fn a_begin_whose_answer_comes_late_is_given_out() {
     assert_eq!(run.record().attempt(), 1);
     run.done().expect("held");
     assert_eq!(states(&job), [RunState::Done]);
+}
+
+/// It waited for as long as any call does, to ask whether its key is done.
+#[test]
+fn a_try_of_a_key_without_a_connection_fails_at_once() {
+    let proxy = Proxy::start(server().addr());
+    let patient = builder(&proxy.connect_string()).retry(RetryPolicy::new().give_up_after(SOON));
+    let patient = patient.connect().expect("a server that works");
+    let job = keyed(&patient, "/once/no-contact", "a");
+    proxy.refuse();
+    proxy.reset_all();
+    wait_until("out of contact", SOON, || job.lock().try_lock().is_err());
+    let asked = Instant::now();
+    let error = job.try_begin().expect_err("out of contact");
+    assert!(error.is_connection_loss(), "{error}");
+    let waited = asked.elapsed();
+    assert!(waited < SOON / 2, "{waited:?}");
 }
 
 /// As long as it asks, it is not told what came of its begin.
