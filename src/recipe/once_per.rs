@@ -566,7 +566,8 @@ impl OncePer {
     /// periods that are to come. Returns whether it was ahead. It waits while somebody has a run.
     ///
     /// For somebody who has seen to it that the servers' clocks are right. A period that was run early, by
-    /// a wrong clock, will run again when it comes.
+    /// a wrong clock, will run again when it comes. So will the period of the clock, if it was done and its run
+    /// has been [forgotten](OncePerBuilder::keep) since: look at the [record](Self::record) first.
     ///
     /// # Errors
     /// As [`begin`](Self::begin).
