@@ -258,7 +258,8 @@ impl Client {
     /// our own writes whose answers were lost: the server first catches up with its leader. That
     /// costs no write, but a round trip to the leader.
     ///
-    /// While ZooKeeper cannot be reached it waits as long as the client's [`RetryPolicy`] says.
+    /// While ZooKeeper cannot be reached it waits as long as the client's
+    /// [`RetryPolicy`](crate::RetryPolicy) says.
     ///
     /// ```
     /// # fn main() -> zklock::Result<()> {
@@ -288,7 +289,8 @@ impl Client {
     /// Made at the first call, which opens a port of the loopback interface for a moment; later calls
     /// give the same handle for as long as somebody has it and its session lives. It keeps the
     /// session open, as a lock does. While ZooKeeper cannot be reached this waits as long as the
-    /// client's [`RetryPolicy`] says. Locks need nothing of it, and no call of theirs goes through it.
+    /// client's [`RetryPolicy`](crate::RetryPolicy) says. Locks need nothing of it, and no call of theirs
+    /// goes through it.
     ///
     /// ```
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

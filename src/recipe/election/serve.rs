@@ -67,10 +67,11 @@ impl Election {
     /// the client's log says why. If `lead` panics, the panic goes on and the leadership is given back.
     ///
     /// # Errors
-    /// Those that no pause mends: all but [`is_connection_loss`](Error::is_connection_loss) and
-    /// [`is_session_lost`](Error::is_session_lost), such as [`is_closed`](Error::is_closed), which
-    /// ends a pause as well, [`is_forked`](Error::is_forked), [`is_no_auth`](Error::is_no_auth) and
-    /// [`is_invalid`](Error::is_invalid). To be cancelled is none: that is `Ok(None)`.
+    /// Those that no pause mends: all but [`is_connection_loss`](crate::Error::is_connection_loss) and
+    /// [`is_session_lost`](crate::Error::is_session_lost), such as
+    /// [`is_closed`](crate::Error::is_closed), which ends a pause as well,
+    /// [`is_forked`](crate::Error::is_forked), [`is_no_auth`](crate::Error::is_no_auth) and
+    /// [`is_invalid`](crate::Error::is_invalid). To be cancelled is none: that is `Ok(None)`.
     pub fn serve<T>(
         &self,
         stop: &CancelToken,

@@ -85,7 +85,8 @@ impl<'a> OncePerBuilder<'a> {
     /// What follows a run that died. Defaults to [`Rerun::WhenTold`]: its work may have been done, all
     /// but the last word. Take [`Rerun::Again`] if the work can be done twice.
     ///
-    /// The next period, or another key, begins in any case; [`JobRun::previous`] says what came before.
+    /// The next period, or another key, begins in any case; [`JobRun::previous`](crate::JobRun::previous)
+    /// says what came before.
     pub fn after_death(mut self, rerun: Rerun) -> Self {
         self.after_death = rerun;
         self

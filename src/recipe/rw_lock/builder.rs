@@ -55,7 +55,7 @@ impl<'a> RwLockBuilder<'a> {
     /// Our own nodes are named `<32 hex digits><label><10 digits>`, so the other programs must
     /// accept any prefix, too. They must order by the number; their readers must wait for the
     /// writers ahead, and their writers for everybody ahead. Every node whose name ends in a label
-    /// and a number counts as a contender. A [downgrade](RwWriteGuard::downgrade) makes a reader's
+    /// and a number counts as a contender. A [downgrade](crate::RwWriteGuard::downgrade) makes a reader's
     /// node with the writer's number.
     ///
     /// A label has 2 to 128 bytes, contains no `/`, and ends in one `-` or `_`, which separates it
@@ -171,7 +171,7 @@ impl<'a> RwLockBuilder<'a> {
     /// read. Defaults to yes. With `false` it gets an error at once, by every verb, whose
     /// [`is_would_deadlock`](Error::is_would_deadlock) is true; see
     /// [`MutexBuilder::reentrant`](crate::MutexBuilder::reentrant) for when to want that.
-    /// [`downgrade`](RwWriteGuard::downgrade) works all the same.
+    /// [`downgrade`](crate::RwWriteGuard::downgrade) works all the same.
     pub fn reentrant(mut self, reentrant: bool) -> Self {
         self.reentrant = reentrant;
         self
